@@ -1,0 +1,52 @@
+//! Compiles `proto/` with a pure-Rust compiler, so that nobody has to install protoc.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    if Path::new(".git/HEAD").exists() {
+        println!("cargo:rerun-if-changed=.git/HEAD");
+    }
+    let mut files = Vec::new();
+    for package in ["forge/agent/v1", "forge/control/v1"] {
+        for entry in fs::read_dir(Path::new("proto").join(package))? {
+            files.push(format!("{package}/{}", entry?.file_name().to_string_lossy()));
+        }
+    }
+    files.sort();
+    let descriptors = protox::Compiler::new([Path::new("proto")])?
+        // Reflection needs the well-known types too; the comments become the documentation of the generated code.
+        .include_imports(true)
+        .include_source_info(true)
+        .open_files(&files)?
+        .file_descriptor_set();
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    fs::write(out.join("proto_files.rs"), proto_table(&files)?)?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    println!("cargo:rustc-env=FORGE_BUILD={}", build_id());
+    Ok(())
+}
+
+/// The `.proto` files as a table of path and text, for `forgectl proto`.
+fn proto_table(files: &[String]) -> Result<String, std::io::Error> {
+    let mut table = String::from("&[\n");
+    for file in files {
+        let path = fs::canonicalize(Path::new("proto").join(file))?;
+        table.push_str(&format!("    ({file:?}, include_str!({:?})),\n", path.display().to_string()));
+    }
+    table.push_str("]\n");
+    Ok(table)
+}
+
+/// Short commit id of the sources, or `unknown` where they are no git checkout.
+fn build_id() -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", "--short=9", "HEAD"]).output();
+    match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,90 @@
+//! Judges a case: (case, what the agent said and did) → verdict. Pure: no clock, no network, no order of arrival.
+
+mod contract;
+
+use crate::conversation::{Exchange, Failure, ToolMode};
+use crate::suite::Case;
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+
+/// What a verdict depends on besides the case and the evidence.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// A case that checked nothing fails instead of passing with a warning.
+    pub strict: bool,
+    /// What happened to the tools of this case.
+    pub tool_mode: ToolMode,
+}
+
+/// The verdict on a case that was sent to the agent.
+#[must_use]
+pub fn judge(case: &Case, exchange: Exchange, rules: Rules) -> CaseResult {
+    let Exchange { transcript, failure, warnings } = exchange;
+    if let Some(failure) = failure {
+        let (outcome, cause, blame, error) = describe(failure);
+        return CaseResult { warnings, ..CaseResult::without_assertions(outcome, cause, blame, error, transcript) };
+    }
+    let assertions = contract::evaluate(case, &transcript, rules.tool_mode);
+    let mut result = CaseResult {
+        outcome: Outcome::Passed,
+        cause: None,
+        blame: None,
+        error: None,
+        failed_assertion: None,
+        warning: None,
+        warnings,
+        assertions,
+        transcript,
+        total_turns: 1,
+    };
+    let bad = result.assertions.iter().find(|a| matches!(a.outcome, Outcome::Failed | Outcome::Errored));
+    if let Some(bad) = bad {
+        result.outcome = bad.outcome;
+        result.cause = Some(Cause::Assertion);
+        result.blame = Some(if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite });
+        result.error = Some(format!("{}: {}", bad.name, bad.reason));
+        result.failed_assertion = Some(bad.name.clone());
+    } else if result.assertions_run() == 0 {
+        let (warning, strict_error) = if result.assertions_skipped() > 0 {
+            ("nothing checked", "nothing checked: every assertion was skipped")
+        } else {
+            ("no assertions", "no assertions")
+        };
+        if rules.strict {
+            result.outcome = Outcome::Failed;
+            result.cause = Some(Cause::NothingChecked);
+            result.blame = Some(Blame::Suite);
+            result.error = Some(strict_error.to_owned());
+        } else {
+            result.warning = Some(warning.to_owned());
+        }
+    }
+    result
+}
+
+/// The verdict on a case that holds nothing to send; the agent is not called.
+#[must_use]
+pub fn no_input() -> CaseResult {
+    let transcript = crate::conversation::Transcript::default();
+    CaseResult::without_assertions(Outcome::Errored, Cause::NoInput, Blame::Suite, "no input message", transcript)
+}
+
+/// Outcome, cause, blame and error text of a call that gave no answer.
+fn describe(failure: Failure) -> (Outcome, Cause, Blame, String) {
+    match failure {
+        Failure::Timeout => (Outcome::Failed, Cause::Timeout, Blame::Agent, "timeout".to_owned()),
+        Failure::Agent(message) => {
+            (Outcome::Failed, Cause::AgentError, Blame::Agent, format!("agent error: {message}"))
+        }
+        Failure::Protocol(message) => {
+            (Outcome::Failed, Cause::ProtocolViolation, Blame::Agent, format!("protocol violation: {message}"))
+        }
+        Failure::Lost(message) => {
+            (Outcome::Errored, Cause::AgentError, Blame::Network, format!("agent error: connection lost: {message}"))
+        }
+        Failure::Unreachable(message) => {
+            (Outcome::Errored, Cause::Unreachable, Blame::Network, format!("agent unreachable: {message}"))
+        }
+        Failure::Suite(message) => (Outcome::Errored, Cause::Unsupported, Blame::Suite, message),
+        Failure::Cancelled => (Outcome::Errored, Cause::Cancelled, Blame::Daemon, "cancelled".to_owned()),
+    }
+}

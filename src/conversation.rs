@@ -1,0 +1,412 @@
+//! What is said and done between the daemon and an agent: messages, tool calls, the events of one invocation, and the
+//! transcript they add up to.
+//!
+//! Plain data, the same for every transport. How it travels is the business of [`crate::wire`]; whether an agent kept
+//! the rules of a stream is decided in `peer::stream`.
+
+use std::time::Duration;
+
+use crate::json::{Json, ParseError};
+
+/// JSON text exactly as a model or tool wrote it, known to be valid.
+///
+/// Kept as text because a detour through doubles turns 9007199254740993 into ...992 and forgets key order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonText(String);
+
+impl JsonText {
+    /// Takes a text that is one JSON value.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn new(text: impl Into<String>) -> Result<Self, ParseError> {
+        let text = text.into();
+        Json::parse(&text)?;
+        Ok(Self(text))
+    }
+
+    /// The text as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value the text stands for.
+    #[must_use]
+    pub fn parse(&self) -> Json {
+        Json::parse(&self.0).expect("a JsonText was parsed when it was made")
+    }
+}
+
+impl From<&Json> for JsonText {
+    fn from(json: &Json) -> Self {
+        Self(json.stringify())
+    }
+}
+
+/// Who speaks in a [`Message`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions from whoever set the agent up.
+    System,
+    /// The user, real or simulated.
+    User,
+    /// The agent.
+    Assistant,
+    /// The result of a tool.
+    Tool,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said, in order.
+    pub parts: Vec<Part>,
+}
+
+impl Message {
+    /// A user message of one text part.
+    #[must_use]
+    pub fn user(text: impl Into<String>) -> Self {
+        Self { role: Role::User, parts: vec![Part::Text(text.into())] }
+    }
+
+    /// An assistant message of one text part.
+    #[must_use]
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self { role: Role::Assistant, parts: vec![Part::Text(text.into())] }
+    }
+
+    /// The text parts, joined with nothing between. Reasoning and data are not part of it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.parts
+            .iter()
+            .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+            .collect()
+    }
+}
+
+/// A part of a [`Message`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Text of the answer or question.
+    Text(String),
+    /// Structured data.
+    Data(JsonText),
+    /// The model's reasoning; never part of the answer's text.
+    Reasoning(String),
+}
+
+/// Where a [`Fault`] comes from, as the agent tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FaultOrigin {
+    /// Not told.
+    #[default]
+    Unspecified,
+    /// The agent's own code.
+    Agent,
+    /// The model behind the agent.
+    Model,
+    /// A tool.
+    Tool,
+    /// The daemon.
+    Daemon,
+    /// The connection.
+    Transport,
+}
+
+/// An error as data: what a tool, an agent or the daemon tells about something that did not work.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fault {
+    /// gRPC status code, 0 when not told.
+    pub code: i32,
+    /// Machine-readable reason in UPPER_SNAKE_CASE, may be empty.
+    pub reason: String,
+    /// What happened, for people.
+    pub message: String,
+    /// Whose fault it was.
+    pub origin: FaultOrigin,
+    /// Whether the same call may work later.
+    pub retryable: bool,
+}
+
+impl Fault {
+    /// A fault of which nothing but the message is known.
+    #[must_use]
+    pub fn message(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+}
+
+/// Arguments or a result as the agent reported them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payload {
+    /// Valid JSON.
+    Json(JsonText),
+    /// What a model emitted in place of JSON; bytes that are no UTF-8 are replaced.
+    Malformed(String),
+}
+
+impl Payload {
+    /// The value, unless it is malformed.
+    #[must_use]
+    pub fn parse(&self) -> Option<Json> {
+        match self {
+            Self::Json(text) => Some(text.parse()),
+            Self::Malformed(_) => None,
+        }
+    }
+}
+
+/// How a tool call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolOutcome {
+    /// It worked; `None` when the agent does not report the result.
+    Result(Option<Payload>),
+    /// It failed.
+    Error(Fault),
+}
+
+/// The agent's record of one tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Id given by the agent, unique in the invocation.
+    pub call_id: String,
+    /// Tool name.
+    pub name: String,
+    /// Arguments; `None` when the agent sent none, which is not `{}`.
+    pub params: Option<Payload>,
+    /// How it ended; `None` while it is open or when the agent did not say.
+    pub outcome: Option<ToolOutcome>,
+    /// Time the call took by the agent's account.
+    pub duration: Option<Duration>,
+}
+
+impl ToolCall {
+    /// Whether the record says that the tool worked. A call without an outcome counts as failed.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        matches!(self.outcome, Some(ToolOutcome::Result(_)))
+    }
+}
+
+/// What happens to the tools an agent wants to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolMode {
+    /// The agent runs its tools.
+    Live,
+    /// The agent asks the daemon for the results.
+    Stub,
+    /// The agent only says which tools it would call.
+    RoutingOnly,
+}
+
+/// Tokens and money spent. `None` is "not measured", which is not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Tokens read by the model.
+    pub input_tokens: Option<i64>,
+    /// Tokens written by the model.
+    pub output_tokens: Option<i64>,
+    /// Of the input, tokens that came from a prompt cache.
+    pub cache_read_tokens: Option<i64>,
+    /// Of the input, tokens written to a prompt cache.
+    pub cache_write_tokens: Option<i64>,
+    /// Of the output, tokens of reasoning.
+    pub reasoning_tokens: Option<i64>,
+}
+
+/// Why an agent ended its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// It was done.
+    Completed,
+    /// It stopped at tool calls that are not run (routing only).
+    ToolCalls,
+    /// It used up its model turns.
+    MaxModelTurns,
+    /// The model hit its token limit.
+    MaxTokens,
+    /// The model refused.
+    Refused,
+    /// It was cancelled.
+    Cancelled,
+    /// The time given to it ran out.
+    BudgetExceeded,
+    /// It failed.
+    Failed,
+    /// It needs more from the user.
+    InputRequired,
+}
+
+/// One event of an invocation as the agent sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentEvent {
+    /// Number of the event, from 1 without gaps; 0 when the agent does not number its events.
+    pub seq: u64,
+    /// Time since the agent accepted the call, by its own clock.
+    pub elapsed: Option<Duration>,
+    /// What happened.
+    pub kind: AgentEventKind,
+}
+
+/// What an [`AgentEvent`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentEventKind {
+    /// The agent took the call.
+    Accepted {
+        /// Instance that took it.
+        instance_id: String,
+    },
+    /// A piece of the answer, or of reasoning.
+    TextDelta {
+        /// The piece.
+        text: String,
+        /// Whether it is reasoning rather than answer.
+        reasoning: bool,
+    },
+    /// A tool call begins.
+    ToolStarted {
+        /// The call, still open.
+        call: ToolCall,
+        /// Whether the agent waits for the daemon to send the result.
+        awaits_result: bool,
+    },
+    /// A tool call ended.
+    ToolFinished {
+        /// Id of the call.
+        call_id: String,
+        /// How; `None` when the agent set neither arm.
+        outcome: Option<ToolOutcome>,
+        /// Time it took by the agent's account.
+        duration: Option<Duration>,
+    },
+    /// One call of the model behind the agent.
+    ModelTurn {
+        /// Number of the turn, from 1.
+        index: u32,
+        /// Model name.
+        model: String,
+        /// What it cost.
+        usage: Option<Usage>,
+    },
+    /// A line of the agent's log.
+    Log {
+        /// Level, such as `info`.
+        level: String,
+        /// The line.
+        message: String,
+    },
+    /// The answer is complete.
+    Finished(Finished),
+    /// An event of a kind this daemon does not know; it is counted and otherwise ignored.
+    Unknown,
+}
+
+/// The one terminal event of an invocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// The answer; `None` when it is the text deltas joined.
+    pub response: Option<Message>,
+    /// Tokens of the whole invocation.
+    pub usage: Option<Usage>,
+    /// What went wrong, with [`FinishReason::Failed`].
+    pub error: Option<Fault>,
+    /// Number of tool calls the agent counted; 0 when it does not count.
+    pub tool_calls: u32,
+}
+
+/// What is known of one invocation, whole or cut short.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Transcript {
+    /// The answer's text.
+    pub response: String,
+    /// The tool calls in the order in which they were started.
+    pub tool_calls: Vec<ToolCall>,
+    /// Tokens of the whole invocation.
+    pub usage: Option<Usage>,
+    /// From sending the start frame to the last event, by the daemon's clock.
+    pub duration: Duration,
+}
+
+/// How an invocation ended that gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The time of the case ran out.
+    Timeout,
+    /// The agent said that it failed, or ended the call with an error status.
+    Agent(String),
+    /// The agent broke a rule of the protocol.
+    Protocol(String),
+    /// The connection was lost after the call had been handed over.
+    Lost(String),
+    /// The agent never accepted the call: no connection within the time of the case.
+    Unreachable(String),
+    /// The case asked for something this agent, or this daemon, cannot do; the agent was not called.
+    Suite(String),
+    /// Somebody cancelled the run.
+    Cancelled,
+}
+
+/// One invocation from start to end: what was recorded, and whether it was an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// What was recorded; on failure, up to then.
+    pub transcript: Transcript,
+    /// Why there is no answer, if there is none.
+    pub failure: Option<Failure>,
+    /// Protocol warnings and other remarks about this call.
+    pub warnings: Vec<String>,
+}
+
+/// What an agent says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Description {
+    /// Protocol revision the agent speaks; an agent that says nothing speaks 1.
+    pub revision: u32,
+    /// Names this process of the agent.
+    pub instance_id: String,
+    /// Who it is.
+    pub card: AgentCard,
+    /// What it can do, such as `tools.stub`.
+    pub capabilities: Vec<String>,
+    /// Most calls at the same time, if it says so.
+    pub max_concurrent_invocations: Option<u32>,
+}
+
+/// An agent's card.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentCard {
+    /// Id by which the agent knows itself.
+    pub agent_id: String,
+    /// Name for people.
+    pub name: String,
+    /// Version or build.
+    pub version: String,
+    /// What it is for.
+    pub description: String,
+    /// Who provides its model.
+    pub provider_name: String,
+    /// Its model.
+    pub model: String,
+    /// The tools it declares.
+    pub tools: Vec<ToolSpec>,
+}
+
+/// A tool that an agent declares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolSpec {
+    /// Name, unique for the agent.
+    pub name: String,
+    /// Version of the tool.
+    pub version: String,
+    /// What it does, as the model reads it.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input_schema: Option<JsonText>,
+}

@@ -1,0 +1,185 @@
+//! A run as a log of events: the one vocabulary of engine, store, wire, reports and telemetry.
+//!
+//! Events of a run are numbered 1, 2, 3 without gaps and stored before anybody sees them. The first is `RunStarted`, the
+//! last `RunFinished`; every planned case has one `CaseFinished`, also when it was never started.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::conversation::{AgentCard, AgentEvent, Fault, ToolMode, ToolOutcome};
+use crate::plan::RunSpec;
+use crate::verdict::{CaseResult, Totals};
+
+/// One entry of a run's log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEvent {
+    /// Position in the log, from 1.
+    pub sequence: u64,
+    /// When it was stored, by the daemon's clock.
+    pub at: Timestamp,
+    /// The case it belongs to; `None` for events of the run.
+    pub case: Option<CaseRef>,
+    /// Turn of the dialogue, from 1; 0 where there is none.
+    pub turn: u32,
+    /// What happened.
+    pub payload: Payload,
+}
+
+/// Names a case of a run: ids are unique in a file only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CaseRef {
+    /// Path of the suite file.
+    pub suite: Arc<str>,
+    /// Id of the case there.
+    pub case_id: Arc<str>,
+    /// Which try this is, from 1.
+    pub attempt: u32,
+}
+
+/// What a [`RunEvent`] says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Payload {
+    /// The run begins; its state is `Running`.
+    RunStarted(Box<Run>),
+    /// A case was selected; these come in the order of the files, before any case starts.
+    CasePlanned {
+        /// What the case is about, for people.
+        name: String,
+    },
+    /// A case is being sent to the agent.
+    CaseStarted {
+        /// `single` or `stubbed`.
+        mode: &'static str,
+        /// What happens to the tools.
+        tool_mode: ToolMode,
+        /// Id of the call, unique for case and attempt.
+        invocation_id: String,
+    },
+    /// The agent said something; text deltas are not stored.
+    Agent(AgentEvent),
+    /// The daemon answered a tool call from the case's stubs.
+    StubServed {
+        /// The call.
+        call_id: String,
+        /// What was sent.
+        outcome: ToolOutcome,
+        /// Whether the case has no stub for that tool.
+        unstubbed: bool,
+    },
+    /// The verdict on a case.
+    CaseFinished(Box<CaseResult>),
+    /// Something worth knowing that changes no verdict.
+    Warning(String),
+    /// The run is over; nothing follows.
+    RunFinished(Box<Run>),
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Accepted, not begun.
+    Queued,
+    /// Cases are being run.
+    Running,
+    /// Somebody cancelled it; cases in flight are being ended.
+    Cancelling,
+    /// Every case passed.
+    Passed,
+    /// A case failed, and there was no trouble.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+    /// A case could not be judged, or the run could not begin.
+    Errored,
+}
+
+impl State {
+    /// Whether the run is over.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Passed | Self::Failed | Self::Cancelled | Self::Errored)
+    }
+
+    /// The word used in reports and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Errored => "errored",
+        }
+    }
+
+    /// The state in which a run ends that was not cancelled.
+    #[must_use]
+    pub const fn of(totals: &Totals) -> Self {
+        match totals.exit_code() {
+            0 => Self::Passed,
+            1 => Self::Failed,
+            _ => Self::Errored,
+        }
+    }
+}
+
+/// A run as clients see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Id of the run, a UUID.
+    pub run_id: String,
+    /// What was asked for.
+    pub spec: RunSpec,
+    /// How far it is.
+    pub state: State,
+    /// Sums over the cases that are finished; `total` is the plan's.
+    pub totals: Totals,
+    /// When the run was accepted.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Number of the newest event.
+    pub last_sequence: u64,
+    /// Why the run could not begin or go on.
+    pub error: Option<Fault>,
+    /// Things worth knowing that change no verdict.
+    pub warnings: Vec<String>,
+    /// The agent as it described itself; `None` when it could not be asked, or before.
+    pub agent: Option<AgentCard>,
+    /// Where the daemon reaches the agent: its URL.
+    pub agent_endpoint: String,
+    /// The suites of the run, in order.
+    pub suites: Vec<SuiteInfo>,
+}
+
+impl Run {
+    /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, else that of its
+    /// totals.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self.state {
+            State::Passed | State::Failed if self.error.is_none() => self.totals.exit_code(),
+            _ => 3,
+        }
+    }
+}
+
+/// What the log says about a suite of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuiteInfo {
+    /// Path of the file.
+    pub path: String,
+    /// What the suite is about.
+    pub tool_name: String,
+    /// `golden` or `labeled`.
+    pub tier: String,
+    /// First 12 hexadecimal digits of SHA-256 over the bytes of the file.
+    pub eval_file_hash: String,
+    /// Number of selected cases.
+    pub cases: u32,
+    /// What is odd about the file.
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,581 @@
+//! JSON that keeps its text.
+//!
+//! Eval files and tool parameters are JSON whose exact spelling matters: `9007199254740993` must not become
+//! `9007199254740992`, key order is part of a value's text, a key written twice is a mistake worth telling, and an
+//! absent value is not `null`. So this module has its own small tree: numbers are kept as written, objects keep their
+//! order, and every node knows the line it started on, for error messages.
+//!
+//! It also holds the text rules of the Eval Runner Contract, which speaks JavaScript: [`Json::stringify`] is
+//! `JSON.stringify` and [`number_text`] is `String(number)`, both with one exception: an integer written without
+//! fraction or exponent keeps all its digits.
+
+use std::fmt::{self, Write as _};
+
+/// Arrays and objects nested deeper than this are refused: the parser recurses, and its input is hostile.
+pub const MAX_DEPTH: usize = 128;
+
+/// A JSON value with the line it started on.
+///
+/// Equality ignores lines and object order and compares numbers by their mathematical value.
+#[derive(Debug, Clone)]
+pub struct Json {
+    /// Line of the first character, counted from 1.
+    pub line: u32,
+    /// The value itself.
+    pub value: Value,
+}
+
+/// What a [`Json`] node is.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// `null`, which is not the same as an absent value.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number, as written.
+    Number(String),
+    /// A string, unescaped.
+    String(String),
+    /// An array.
+    Array(Vec<Json>),
+    /// An object in the order of the text; keys are unique.
+    Object(Vec<(String, Json)>),
+}
+
+/// Why a text is not JSON, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}")]
+pub struct ParseError {
+    /// Line of the offending character, counted from 1.
+    pub line: u32,
+    /// Column of the offending character in characters, counted from 1.
+    pub column: u32,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl Json {
+    /// Parses a text that is one JSON value with nothing but white space around it (RFC 8259).
+    ///
+    /// # Errors
+    /// When the text is not JSON, writes a key twice in one object, or nests deeper than [`MAX_DEPTH`].
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0 };
+        parser.skip_space();
+        let value = parser.value(0)?;
+        parser.skip_space();
+        if parser.pos < text.len() {
+            return Err(parser.error("unexpected text after the end of the JSON value"));
+        }
+        Ok(value)
+    }
+
+    /// The member `key` of an object; `None` when it is absent or this is no object.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        self.members().iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// The members of an object in order; empty for everything else.
+    #[must_use]
+    pub fn members(&self) -> &[(String, Self)] {
+        match &self.value {
+            Value::Object(members) => members,
+            _ => &[],
+        }
+    }
+
+    /// The text of a string node.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The elements of an array node.
+    #[must_use]
+    pub fn as_array(&self) -> Option<&[Self]> {
+        match &self.value {
+            Value::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A number node as the nearest double.
+    #[must_use]
+    pub fn as_f64(&self) -> Option<f64> {
+        match &self.value {
+            Value::Number(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether JavaScript takes the value for true: everything but `null`, `false`, `0`, `-0` and `""`.
+    #[must_use]
+    pub fn is_truthy(&self) -> bool {
+        match &self.value {
+            Value::Null => false,
+            Value::Bool(value) => *value,
+            Value::Number(_) => self.as_f64().is_some_and(|number| number != 0.0),
+            Value::String(text) => !text.is_empty(),
+            Value::Array(_) | Value::Object(_) => true,
+        }
+    }
+
+    /// What the value is, in words for error messages.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        }
+    }
+
+    /// Compact JSON text as `JSON.stringify` writes it; integers keep all their digits.
+    #[must_use]
+    pub fn stringify(&self) -> String {
+        let mut out = String::new();
+        self.write_to(&mut out);
+        out
+    }
+
+    fn write_to(&self, out: &mut String) {
+        match &self.value {
+            Value::Null => out.push_str("null"),
+            Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Value::Number(text) => {
+                let number = number_text(text);
+                // JSON has no word for what overflows a double; JavaScript writes null there.
+                out.push_str(if number.ends_with("Infinity") { "null" } else { &number });
+            }
+            Value::String(text) => write_string(text, out),
+            Value::Array(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    item.write_to(out);
+                }
+                out.push(']');
+            }
+            Value::Object(members) => {
+                out.push('{');
+                for (index, (key, value)) in members.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    write_string(key, out);
+                    out.push(':');
+                    value.write_to(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::Number(a), Value::Number(b)) => Decimal::parse(a) == Decimal::parse(b),
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::Array(a), Value::Array(b)) => a == b,
+            (Value::Object(a), Value::Object(b)) => {
+                a.len() == b.len() && a.iter().all(|(key, value)| other.get(key) == Some(value))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.stringify())
+    }
+}
+
+/// The text of a JSON number as JavaScript's `String` writes it, but for integers written without fraction or
+/// exponent, which keep all their digits (`-0` is `0`).
+#[must_use]
+pub fn number_text(written: &str) -> String {
+    let is_integer = written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if written == "-0" {
+        return "0".to_owned();
+    }
+    if is_integer {
+        return written.to_owned();
+    }
+    let number: f64 = written.parse().unwrap_or(f64::NAN);
+    ryu_js::Buffer::new().format(number).to_owned()
+}
+
+/// Appends `text` as a JSON string, escaped as `JSON.stringify` escapes it.
+pub fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// A number as sign, digits without leading or trailing zeros, and the power of ten of the last digit: two texts
+/// denote the same number exactly when these are equal.
+#[derive(PartialEq, Eq)]
+struct Decimal {
+    negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    fn parse(text: &str) -> Self {
+        let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+        // An exponent beyond i64 is a mistake or an attack; such numbers only equal themselves.
+        let exponent: i64 = exponent.parse().unwrap_or(i64::MAX / 2);
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let mut digits = format!("{whole}{fraction}");
+        let mut exponent = exponent.saturating_sub_unsigned(fraction.len() as u64);
+        while digits.ends_with('0') {
+            digits.pop();
+            exponent = exponent.saturating_add(1);
+        }
+        let digits = digits.trim_start_matches('0').to_owned();
+        if digits.is_empty() {
+            return Self { negative: false, digits, exponent: 0 };
+        }
+        Self { negative, digits, exponent }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    pos: usize,
+    line: u32,
+    line_start: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.pos).copied()
+    }
+
+    fn error(&self, message: impl Into<String>) -> ParseError {
+        // Positions stand on character boundaries: everything that is skipped byte by byte is ASCII.
+        let column = self.text.get(self.line_start..self.pos).map_or(0, |line| line.chars().count());
+        ParseError { line: self.line, column: u32::try_from(column + 1).unwrap_or(u32::MAX), message: message.into() }
+    }
+
+    fn unexpected(&self, wanted: &str) -> ParseError {
+        match self.text.get(self.pos..).and_then(|rest| rest.chars().next()) {
+            None => self.error(format!("the text ends where {wanted} should stand")),
+            Some(c) => self.error(format!("expected {wanted}, found {c:?}")),
+        }
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'\n' => {
+                    self.pos += 1;
+                    self.line += 1;
+                    self.line_start = self.pos;
+                }
+                b' ' | b'\t' | b'\r' => self.pos += 1,
+                _ => break,
+            }
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Json, ParseError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        let line = self.line;
+        let value = match self.peek() {
+            Some(b'{') => self.object(depth)?,
+            Some(b'[') => self.array(depth)?,
+            Some(b'"') => Value::String(self.string()?),
+            Some(b'-' | b'0'..=b'9') => Value::Number(self.number()?),
+            _ => {
+                let rest = &self.text[self.pos..];
+                let words = [("null", Value::Null), ("true", Value::Bool(true)), ("false", Value::Bool(false))];
+                match words.into_iter().find(|(word, _)| rest.starts_with(word)) {
+                    Some((word, value)) => {
+                        self.pos += word.len();
+                        value
+                    }
+                    None => return Err(self.unexpected("a JSON value")),
+                }
+            }
+        };
+        Ok(Json { line, value })
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value, ParseError> {
+        let mut members: Vec<(String, Json)> = Vec::new();
+        // Only large objects pay for an index: the common ones are shorter than its set-up.
+        let mut seen = std::collections::HashSet::new();
+        self.pos += 1;
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.pos += 1;
+            return Ok(Value::Object(members));
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.unexpected("a key in double quotes"));
+            }
+            let at_key = self.error("");
+            let key = self.string()?;
+            let repeated = if members.len() < 16 {
+                members.iter().any(|(name, _)| *name == key)
+            } else {
+                if seen.is_empty() {
+                    seen.extend(members.iter().map(|(name, _)| name.clone()));
+                }
+                !seen.insert(key.clone())
+            };
+            if repeated {
+                return Err(ParseError {
+                    message: format!("the key {key:?} is written twice in one object"),
+                    ..at_key
+                });
+            }
+            self.skip_space();
+            if self.peek() != Some(b':') {
+                return Err(self.unexpected("':' after the key"));
+            }
+            self.pos += 1;
+            self.skip_space();
+            let value = self.value(depth + 1)?;
+            members.push((key, value));
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.pos += 1,
+                Some(b'}') => {
+                    self.pos += 1;
+                    return Ok(Value::Object(members));
+                }
+                _ => return Err(self.unexpected("',' or '}'")),
+            }
+            self.skip_space();
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Value, ParseError> {
+        let mut items = Vec::new();
+        self.pos += 1;
+        self.skip_space();
+        if self.peek() == Some(b']') {
+            self.pos += 1;
+            return Ok(Value::Array(items));
+        }
+        loop {
+            items.push(self.value(depth + 1)?);
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.pos += 1,
+                Some(b']') => {
+                    self.pos += 1;
+                    return Ok(Value::Array(items));
+                }
+                _ => return Err(self.unexpected("',' or ']'")),
+            }
+            self.skip_space();
+        }
+    }
+
+    fn number(&mut self) -> Result<String, ParseError> {
+        let start = self.pos;
+        if self.peek() == Some(b'-') {
+            self.pos += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.pos += 1,
+            Some(b'1'..=b'9') => self.digits()?,
+            _ => return Err(self.unexpected("a digit")),
+        }
+        if self.peek() == Some(b'.') {
+            self.pos += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.pos += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.pos += 1;
+            }
+            self.digits()?;
+        }
+        Ok(self.text[start..self.pos].to_owned())
+    }
+
+    fn digits(&mut self) -> Result<(), ParseError> {
+        if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(self.unexpected("a digit"));
+        }
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.pos += 1;
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<String, ParseError> {
+        self.pos += 1;
+        let mut out = String::new();
+        loop {
+            let start = self.pos;
+            while self.peek().is_some_and(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+                self.pos += 1;
+            }
+            out.push_str(&self.text[start..self.pos]);
+            match self.peek() {
+                Some(b'"') => {
+                    self.pos += 1;
+                    return Ok(out);
+                }
+                Some(b'\\') => out.push(self.escape()?),
+                Some(_) => return Err(self.error("a control character inside a string must be escaped")),
+                None => return Err(self.error("the text ends inside a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, ParseError> {
+        let at_escape = self.error("");
+        self.pos += 1;
+        let c = match self.peek() {
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.pos += 1;
+                let first = self.hex4()?;
+                let code = if (0xd800..0xdc00).contains(&first) && self.text[self.pos..].starts_with("\\u") {
+                    self.pos += 2;
+                    let second = self.hex4()?;
+                    if (0xdc00..0xe000).contains(&second) {
+                        0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
+                    } else {
+                        first
+                    }
+                } else {
+                    first
+                };
+                return char::from_u32(code)
+                    .ok_or(ParseError { message: "half of a surrogate pair is no character".to_owned(), ..at_escape });
+            }
+            _ => return Err(ParseError { message: "unknown escape in a string".to_owned(), ..at_escape }),
+        };
+        self.pos += 1;
+        Ok(c)
+    }
+
+    fn hex4(&mut self) -> Result<u32, ParseError> {
+        let digits = self.text.get(self.pos..self.pos + 4).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let code = code.ok_or_else(|| self.error("\\u must be followed by four hexadecimal digits"))?;
+        self.pos += 4;
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Json {
+        Json::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn text_survives() {
+        for (text, compact) in [
+            (" [1, 2.50, -0, 1e21, 9007199254740993]", "[1,2.5,0,1e+21,9007199254740993]"),
+            (r#"{"b": null, "a": [true, {}]}"#, r#"{"b":null,"a":[true,{}]}"#),
+            (r#""\u0001\ud83d\ude00\/\u007f""#, "\"\\u0001😀/\u{7f}\""),
+            ("1e999", "null"),
+        ] {
+            assert_eq!(parse(text).stringify(), compact, "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_place() {
+        for (text, message) in [
+            ("[1,]", "line 1, column 4: expected a JSON value, found ']'"),
+            ("{\n  \"a\": 1,\n  \"a\": 2}", "line 3, column 3: the key \"a\" is written twice in one object"),
+            ("[01]", "line 1, column 3: expected ',' or ']', found '1'"),
+            ("\"é\tx\"", "line 1, column 3: a control character inside a string must be escaped"),
+            (r#""\ud800""#, "line 1, column 2: half of a surrogate pair is no character"),
+            (r#""\u12""#, "line 1, column 4: \\u must be followed by four hexadecimal digits"),
+            (r#""\u12é4""#, "line 1, column 4: \\u must be followed by four hexadecimal digits"),
+            ("", "line 1, column 1: the text ends where a JSON value should stand"),
+            ("{} x", "line 1, column 4: unexpected text after the end of the JSON value"),
+            ("-", "line 1, column 2: the text ends where a digit should stand"),
+        ] {
+            assert_eq!(Json::parse(text).unwrap_err().to_string(), message, "{text}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(Json::parse(&deep).unwrap_err().message.contains("nested deeper"));
+    }
+
+    #[test]
+    fn lines_are_those_of_the_values() {
+        let json = parse("{\n\"a\":\n [1,\n2]}");
+        let array = json.get("a").and_then(Json::as_array).expect("an array");
+        assert_eq!((json.line, json.get("a").map(|a| a.line), array[1].line), (1, Some(3), 4));
+    }
+
+    #[test]
+    fn equality_is_mathematical() {
+        for (a, b, equal) in [
+            ("1", "1.0", true),
+            ("10", "1e1", true),
+            ("0", "-0.0", true),
+            ("9007199254740993", "9007199254740992", false),
+            (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#, true),
+            (r#"{"a":null}"#, "{}", false),
+            ("[1,2]", "[2,1]", false),
+            ("1", "\"1\"", false),
+        ] {
+            assert_eq!(parse(a) == parse(b), equal, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn large_objects_find_repeated_keys() {
+        let members: Vec<_> = (0..40).map(|n| format!("\"k{n}\":{n}")).collect();
+        assert_eq!(parse(&format!("{{{}}}", members.join(","))).members().len(), 40);
+        let error = Json::parse(&format!("{{{},\"k3\":0}}", members.join(","))).unwrap_err();
+        assert!(error.message.contains("k3"), "{error}");
+    }
+}

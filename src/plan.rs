@@ -1,0 +1,126 @@
+//! What will run: the request for a run, and the cases selected for it in the order in which they start.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::suite::{Case, Suite};
+
+/// Time for one case when the request names none (Eval Runner Contract, `timeoutMs`).
+pub const DEFAULT_CASE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time for one case; what is longer is taken for a mistake.
+pub const MAX_CASE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Most cases at the same time.
+pub const MAX_CONCURRENCY: u32 = 10_000;
+
+/// The request for a run, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSpec {
+    /// SHA-256 of the bundle that holds the suites.
+    pub bundle: [u8; 32],
+    /// Size of the bundle in bytes.
+    pub bundle_size: u64,
+    /// Id of the agent under test; a URL for one that the daemon does not know by name.
+    pub agent_id: String,
+    /// Regular expressions; a case runs when its id matches one of them. Empty: no restriction.
+    pub case_patterns: Vec<String>,
+    /// Exactly these cases, by suite path and id. Empty: no restriction.
+    pub cases: Vec<(String, String)>,
+    /// Cases at the same time, at least 1.
+    pub concurrency: u32,
+    /// Time for one case.
+    pub case_timeout: Duration,
+    /// Suites to run, by their paths in the bundle, in order.
+    pub suites: Vec<String>,
+    /// Agents that exist for this run only: id and URL.
+    pub targets: Vec<(String, String)>,
+    /// Cases that checked nothing fail.
+    pub strict: bool,
+}
+
+/// The cases of a run in the order in which they start.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// All suites of the run, also those of which no case was selected.
+    pub suites: Vec<Arc<Suite>>,
+    /// The selected cases, in the order of the suites and of each file.
+    pub cases: Vec<PlannedCase>,
+}
+
+/// One selected case.
+#[derive(Debug, Clone)]
+pub struct PlannedCase {
+    /// The suite it stands in.
+    pub suite: Arc<Suite>,
+    /// Its position there.
+    pub index: usize,
+}
+
+impl PlannedCase {
+    /// The case itself.
+    #[must_use]
+    pub fn case(&self) -> &Case {
+        &self.suite.cases[self.index]
+    }
+}
+
+/// Why there is nothing to run.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A pattern is no regular expression.
+    #[error("{pattern:?} is no regular expression: {}", first_line(source))]
+    Pattern {
+        /// The pattern as given.
+        pattern: String,
+        /// What is wrong with it.
+        source: Box<regex::Error>,
+    },
+    /// The suites hold no case, or the selection leaves none.
+    #[error("nothing selected: {0}")]
+    NothingSelected(String),
+}
+
+fn first_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Selects the cases of a run.
+///
+/// # Errors
+/// When a pattern is invalid, or nothing is left to run: a run of nothing would be green without having checked anything.
+pub fn plan(suites: Vec<Suite>, spec: &RunSpec) -> Result<Plan, PlanError> {
+    let patterns: Vec<Regex> = spec.case_patterns.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?;
+    let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
+    let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
+    let selected = |suite: &Suite, case: &Case| {
+        (patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(&case.id)))
+            && (exact.is_empty() || exact.contains(&(suite.path.as_str(), case.id.as_str())))
+    };
+    let mut cases = Vec::new();
+    for suite in &suites {
+        for (index, case) in suite.cases.iter().enumerate() {
+            if selected(suite, case) {
+                cases.push(PlannedCase { suite: Arc::clone(suite), index });
+            }
+        }
+    }
+    if cases.is_empty() {
+        let all: usize = suites.iter().map(|suite| suite.cases.len()).sum();
+        return Err(PlanError::NothingSelected(match all {
+            0 => "the suite holds no cases".to_owned(),
+            n => format!("none of the {n} cases matches the selection"),
+        }));
+    }
+    Ok(Plan { suites, cases })
+}
+
+/// Compiles a pattern that selects cases; its size is bounded because it comes from a client.
+fn compile(pattern: &str) -> Result<Regex, PlanError> {
+    RegexBuilder::new(pattern)
+        .size_limit(1 << 20)
+        .build()
+        .map_err(|source| PlanError::Pattern { pattern: pattern.to_owned(), source: Box::new(source) })
+}

@@ -1,0 +1,409 @@
+//! Eval files of the Eval Runner Contract: `[case…]` or `{"metadata": {…}, "cases": [case…]}`.
+//!
+//! Inside `expect` nothing is forgiven: an unknown key or a value of the wrong shape refuses the file, because an
+//! assertion that is dropped in silence makes a case green that checked nothing. Elsewhere unknown keys are kept,
+//! ignored and warned about by name.
+
+use std::collections::HashMap;
+
+use sha2::{Digest as _, Sha256};
+
+use super::assertion::Assertion;
+use super::error::{Finding, SuiteErrors, did_you_mean};
+use super::{Case, DEFAULT_MAX_TURNS, Mode, Suite, Tier, stem};
+use crate::conversation::{JsonText, Message};
+use crate::json::{Json, Value};
+
+const ENVELOPE_KEYS: &[&str] = &["metadata", "cases"];
+const METADATA_KEYS: &[&str] = &[
+    "toolName",
+    "toolVersion",
+    "descriptionHash",
+    "description",
+    "registrySize",
+    "generatedAt",
+    "generatedBy",
+    "tier",
+    "overlapMapVersion",
+];
+const CASE_KEYS: &[&str] =
+    &["id", "description", "input", "expect", "stubs", "maxTurns", "difficulty", "createdAt", "bugRef"];
+const INPUT_KEYS: &[&str] = &["message"];
+
+/// How the value of a key in `expect` becomes an assertion.
+enum Shape {
+    /// On when true.
+    Switch(Assertion),
+    /// A limit.
+    Number(fn(f64) -> Assertion),
+    /// A list of texts.
+    Texts(fn(Vec<String>) -> Assertion),
+    /// A list of lists of texts.
+    Groups(fn(Vec<Vec<String>>) -> Assertion),
+    /// Part of the contract, but not evaluated by this version.
+    Unsupported,
+    /// The same, for keys that only `null` switches off.
+    UnsupportedUnlessNull,
+}
+
+/// The keys of `expect` in the contract's order, which is the order of evaluation.
+const EXPECT: &[(&str, Shape)] = &[
+    ("toolsCalled", Shape::Texts(Assertion::ToolsCalled)),
+    ("toolsAcceptable", Shape::Groups(Assertion::ToolsAcceptable)),
+    ("toolsNotCalled", Shape::Texts(Assertion::ToolsNotCalled)),
+    ("toolParams", Shape::Unsupported),
+    ("noToolErrors", Shape::Switch(Assertion::NoToolErrors)),
+    ("responseNonEmpty", Shape::Switch(Assertion::ResponseNonEmpty)),
+    ("responseContains", Shape::Texts(Assertion::ResponseContains)),
+    ("responseContainsAny", Shape::Groups(Assertion::ResponseContainsAny)),
+    ("responseNotContains", Shape::Texts(Assertion::ResponseNotContains)),
+    ("responseMatches", Shape::Unsupported),
+    ("maxLatencyMs", Shape::Number(Assertion::MaxLatencyMs)),
+    ("maxTokens", Shape::Unsupported),
+    ("maxCost", Shape::UnsupportedUnlessNull),
+    ("minToolCalls", Shape::UnsupportedUnlessNull),
+    ("maxToolCalls", Shape::UnsupportedUnlessNull),
+    ("jsonValid", Shape::Unsupported),
+    ("schemaData", Shape::UnsupportedUnlessNull),
+    ("requiredKeys", Shape::UnsupportedUnlessNull),
+    ("typeChecks", Shape::UnsupportedUnlessNull),
+    ("minLength", Shape::UnsupportedUnlessNull),
+    ("maxLength", Shape::UnsupportedUnlessNull),
+    ("regexPattern", Shape::UnsupportedUnlessNull),
+    ("copOutPhrases", Shape::UnsupportedUnlessNull),
+];
+
+/// First 12 hexadecimal digits of SHA-256 over the bytes of a file.
+#[must_use]
+pub fn file_hash(bytes: &[u8]) -> String {
+    let mut digest = hex::encode(Sha256::digest(bytes));
+    digest.truncate(12);
+    digest
+}
+
+/// Reads a parsed eval file.
+pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, SuiteErrors> {
+    let mut reader = Reader { file: path, case: None, errors: Vec::new(), warnings: Vec::new() };
+    let metadata = json.get("metadata").filter(|metadata| !matches!(metadata.value, Value::Null));
+    let cases = match (json.as_array(), json.get("cases")) {
+        (Some(cases), _) => cases,
+        (None, Some(cases)) => {
+            reader.warn_unknown(json, "", ENVELOPE_KEYS);
+            match cases.as_array() {
+                Some(cases) => cases,
+                None => {
+                    reader.error(cases.line, "cases", format!("must be a list of cases, not {}", cases.kind()), None);
+                    &[]
+                }
+            }
+        }
+        (None, None) => {
+            let message = format!("neither a list of cases nor an object with `cases`, but {}", json.kind());
+            let hint = "an eval file is [case, …] or {\"metadata\": {…}, \"cases\": [case, …]}".to_owned();
+            reader.push_error(json.line, None, message, Some(hint));
+            &[]
+        }
+    };
+    let (tool_name, tier) = reader.metadata(path, metadata);
+    let mut lines_by_id = HashMap::new();
+    let cases: Vec<Case> =
+        cases.iter().enumerate().filter_map(|(index, case)| reader.case(case, index, &mut lines_by_id)).collect();
+    if !reader.errors.is_empty() {
+        return Err(SuiteErrors(reader.errors));
+    }
+    Ok(Suite {
+        path: path.to_owned(),
+        tool_name,
+        tier,
+        file_hash: file_hash(bytes),
+        metadata: metadata.cloned(),
+        cases,
+        warnings: reader.warnings,
+    })
+}
+
+/// Collects findings while the file is walked.
+struct Reader<'a> {
+    file: &'a str,
+    /// Id of the case that is being read.
+    case: Option<String>,
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+impl Reader<'_> {
+    fn finding(&self, line: u32, field: Option<String>, message: String, hint: Option<String>) -> Finding {
+        Finding { file: self.file.to_owned(), line, case: self.case.clone(), field, message, hint }
+    }
+
+    fn push_error(&mut self, line: u32, field: Option<String>, message: String, hint: Option<String>) {
+        let finding = self.finding(line, field, message, hint);
+        self.errors.push(finding);
+    }
+
+    fn error(&mut self, line: u32, field: &str, message: String, hint: Option<String>) {
+        self.push_error(line, Some(field.to_owned()), message, hint);
+    }
+
+    fn warn(&mut self, line: u32, field: String, message: &str, hint: Option<String>) {
+        let finding = self.finding(line, Some(field), message.to_owned(), hint);
+        self.warnings.push(finding);
+    }
+
+    fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {
+        for (key, value) in object.members() {
+            if !known.contains(&key.as_str()) {
+                self.warn(value.line, format!("{prefix}{key}"), "unknown key, ignored", did_you_mean(key, known));
+            }
+        }
+    }
+
+    fn metadata(&mut self, path: &str, metadata: Option<&Json>) -> (String, Tier) {
+        let by_name = if path.contains(".labeled.") { Tier::Labeled } else { Tier::Golden };
+        let Some(metadata) = metadata else { return (stem(path).to_owned(), by_name) };
+        self.warn_unknown(metadata, "metadata.", METADATA_KEYS);
+        let tier = match metadata.get("tier").map(|tier| (tier, tier.as_str())) {
+            None => by_name,
+            Some((_, Some("golden"))) => Tier::Golden,
+            Some((_, Some("labeled"))) => Tier::Labeled,
+            Some((tier, _)) => {
+                let message = format!("{tier} is no tier, going by the file name: {}", by_name.name());
+                self.warn(tier.line, "metadata.tier".to_owned(), &message, Some("golden or labeled".to_owned()));
+                by_name
+            }
+        };
+        let name = metadata.get("toolName").and_then(Json::as_str).filter(|name| !name.is_empty());
+        (name.unwrap_or_else(|| stem(path)).to_owned(), tier)
+    }
+
+    /// Reads one case; `None` when it cannot even be named.
+    fn case(&mut self, json: &Json, index: usize, lines_by_id: &mut HashMap<String, u32>) -> Option<Case> {
+        self.case = None;
+        let place = format!("cases[{index}]");
+        if !matches!(json.value, Value::Object(_)) {
+            self.error(json.line, &place, format!("a case must be an object, not {}", json.kind()), None);
+            return None;
+        }
+        let id = match json.get("id") {
+            Some(id) => match id.as_str() {
+                Some("") => Err((id.line, "the id of a case must not be empty".to_owned())),
+                Some(text) => Ok(text.to_owned()),
+                None => Err((id.line, format!("the id of a case must be a text, not {}", id.kind()))),
+            },
+            None => Err((json.line, "a case needs an id".to_owned())),
+        };
+        let id = match id {
+            Ok(id) => id,
+            Err((line, message)) => {
+                self.error(line, &format!("{place}.id"), message, None);
+                return None;
+            }
+        };
+        self.case = Some(id.clone());
+        if let Some(first) = lines_by_id.insert(id.clone(), json.line) {
+            let hint = "results and baselines are keyed by id".to_owned();
+            self.error(json.line, "id", format!("the id is already used on line {first}"), Some(hint));
+            lines_by_id.insert(id.clone(), first);
+        }
+        self.warn_unknown(json, "", CASE_KEYS);
+        Some(Case {
+            description: json.get("description").and_then(Json::as_str).unwrap_or_default().to_owned(),
+            line: json.line,
+            messages: self.input(json.get("input")),
+            mode: self.mode(json),
+            assertions: self.expect(json.get("expect")),
+            id,
+        })
+    }
+
+    fn input(&mut self, input: Option<&Json>) -> Vec<Message> {
+        let Some(input) = input else { return Vec::new() };
+        self.warn_unknown(input, "input.", INPUT_KEYS);
+        let message = input.get("message").and_then(Json::as_str).filter(|message| !message.is_empty());
+        message.map(Message::user).into_iter().collect()
+    }
+
+    fn mode(&mut self, case: &Json) -> Mode {
+        let max_turns = match case.get("maxTurns").filter(|turns| !matches!(turns.value, Value::Null)) {
+            None => DEFAULT_MAX_TURNS,
+            Some(turns) => match turns.as_f64() {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+                Some(number) if (1.0..=1000.0).contains(&number) && number.fract() == 0.0 => number as u32,
+                _ => {
+                    self.error(
+                        turns.line,
+                        "maxTurns",
+                        format!("must be a whole number from 1 to 1000, not {turns}"),
+                        None,
+                    );
+                    DEFAULT_MAX_TURNS
+                }
+            },
+        };
+        let Some(stubs) = case.get("stubs").filter(|stubs| !matches!(stubs.value, Value::Null)) else {
+            return Mode::Single;
+        };
+        if !matches!(stubs.value, Value::Object(_)) {
+            self.error(stubs.line, "stubs", format!("must map tool names to answers, not be {}", stubs.kind()), None);
+        }
+        for (tool, stub) in stubs.members() {
+            if let Some((key, value)) = stub.members().iter().find(|(key, _)| key.starts_with('$')) {
+                let message = format!("{key} is not supported by this version: a stub is a plain answer");
+                self.error(value.line, &format!("stubs.{tool}.{key}"), message, None);
+            }
+        }
+        let stubs = stubs.members().iter().map(|(tool, stub)| (tool.clone(), JsonText::from(stub))).collect();
+        Mode::Stubbed { stubs, max_turns }
+    }
+
+    fn expect(&mut self, expect: Option<&Json>) -> Vec<Assertion> {
+        let Some(expect) = expect.filter(|expect| !matches!(expect.value, Value::Null)) else {
+            return Vec::new();
+        };
+        if !matches!(expect.value, Value::Object(_)) {
+            self.error(expect.line, "expect", format!("must be an object, not {}", expect.kind()), None);
+            return Vec::new();
+        }
+        let known: Vec<&str> = EXPECT.iter().map(|(name, _)| *name).collect();
+        for (key, value) in expect.members() {
+            if !known.contains(&key.as_str()) {
+                let message = "there is no such assertion".to_owned();
+                self.error(value.line, &format!("expect.{key}"), message, did_you_mean(key, &known));
+            }
+        }
+        let mut assertions = Vec::new();
+        for (key, shape) in EXPECT {
+            if let Some(value) = expect.get(key) {
+                assertions.extend(self.assertion(key, shape, value));
+            }
+        }
+        assertions
+    }
+
+    fn assertion(&mut self, key: &str, shape: &Shape, value: &Json) -> Option<Assertion> {
+        // A field is on when JavaScript takes its value for true: 0, "", false and null switch it off, [] does not.
+        let is_on = match shape {
+            Shape::UnsupportedUnlessNull => !matches!(value.value, Value::Null),
+            _ => value.is_truthy(),
+        };
+        if !is_on {
+            return None;
+        }
+        let field = format!("expect.{key}");
+        match shape {
+            Shape::Switch(assertion) => match value.value {
+                Value::Bool(_) => Some(assertion.clone()),
+                _ => {
+                    self.error(value.line, &field, format!("must be true or false, not {}", value.kind()), None);
+                    None
+                }
+            },
+            Shape::Number(make) => {
+                let number = value.as_f64();
+                if number.is_none() {
+                    self.error(value.line, &field, format!("must be a number, not {}", value.kind()), None);
+                }
+                number.map(make)
+            }
+            Shape::Texts(make) => self.texts(&field, value, "a list of texts").map(make),
+            Shape::Groups(make) => {
+                let Some(items) = value.as_array() else {
+                    self.error(
+                        value.line,
+                        &field,
+                        format!("must be a list of lists of texts, not {}", value.kind()),
+                        None,
+                    );
+                    return None;
+                };
+                let groups: Vec<Option<Vec<String>>> = items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, group)| {
+                        self.texts(&format!("{field}[{index}]"), group, "a list of texts, as in [[\"a\", \"b\"]]")
+                    })
+                    .collect();
+                groups.into_iter().collect::<Option<Vec<_>>>().map(make)
+            }
+            Shape::Unsupported | Shape::UnsupportedUnlessNull => {
+                self.error(value.line, &field, "this assertion is not supported by this version".to_owned(), None);
+                None
+            }
+        }
+    }
+
+    fn texts(&mut self, field: &str, value: &Json, wanted: &str) -> Option<Vec<String>> {
+        let Some(items) = value.as_array() else {
+            self.error(value.line, field, format!("must be {wanted}, not {}", value.kind()), None);
+            return None;
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            match item.as_str() {
+                Some(text) => {
+                    // Tokens may only stand in what the answer is compared with.
+                    if field.starts_with("expect.response") {
+                        self.lint_tokens(&format!("{field}[{index}]"), item.line, text);
+                    }
+                    texts.push(text.to_owned());
+                }
+                None => self.error(
+                    item.line,
+                    &format!("{field}[{index}]"),
+                    format!("must be a text, not {}", item.kind()),
+                    None,
+                ),
+            }
+        }
+        (texts.len() == items.len()).then_some(texts)
+    }
+
+    /// Template tokens are not resolved by this version, and comparing with the token's own text would be a lie.
+    fn lint_tokens(&mut self, field: &str, line: u32, text: &str) {
+        let Some(start) = ["{{seed:", "{{snapshot:"].iter().filter_map(|open| text.find(open)).min() else { return };
+        if text[start..].contains("}}") {
+            let message = format!("template tokens are not supported by this version: {text:?}");
+            self.error(line, field, message, None);
+        } else {
+            let message = format!("{text:?} opens a template token that no }}}} closes; it is taken as plain text");
+            self.warn(line, field.to_owned(), &message, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+
+    fn errors(text: &str) -> Vec<String> {
+        parse("faq.golden.json", text.as_bytes()).unwrap_err().0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn all_errors_are_reported_at_once() {
+        let text = r#"[
+  {"id": "a", "expect": {"responseContain": ["x"], "toolsCalled": "t"}},
+  {"id": "a", "expect": {"responseContainsAny": ["rain", "dry"]}},
+  {"expect": {}}, 7,
+  {"id": "b", "expect": {"maxLatencyMs": "5", "responseNonEmpty": 1, "responseMatches": ["x"]}, "maxTurns": 0}
+]"#;
+        insta::assert_snapshot!(errors(text).join("\n"), @r#""#);
+    }
+
+    #[test]
+    fn odd_keys_are_warnings() {
+        let text = r#"{"metadata": {"toolname": "x", "tier": "silver"}, "cases": [{"id": "a", "owner": 1, "input": {"text": ""}}]}"#;
+        let suite = parse("evals/faq.labeled.json", text.as_bytes()).expect("a suite");
+        assert_eq!((suite.tool_name.as_str(), suite.tier.name()), ("faq", "labeled"));
+        let warnings: Vec<_> = suite.warnings.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(warnings.join("\n"), @r#""#);
+    }
+
+    #[test]
+    fn what_is_switched_off_is_not_asserted() {
+        let text = r#"[{"id": "a", "expect": {"maxTokens": 0, "maxLatencyMs": 0, "toolsCalled": null, "maxCost": null,
+            "responseNonEmpty": false, "responseMatches": null, "jsonValid": false}}]"#;
+        let suite = parse("a.json", text.as_bytes()).expect("a suite");
+        assert!(suite.cases[0].assertions.is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! File text → [`Suite`], or all its errors at once. No I/O: a suite may come from a disk, a bundle or a generator.
+//!
+//! Two dialects share one model and are never mixed: a JSON array, or an object with `cases`, is the Eval Runner
+//! Contract ([`contract`]); a stream of JSON objects is Agent Test Framework V2.
+
+pub mod assertion;
+mod contract;
+pub mod error;
+
+use crate::conversation::{JsonText, Message};
+use crate::json::Json;
+use assertion::Assertion;
+use error::{Finding, SuiteErrors};
+
+pub use contract::file_hash;
+
+/// Model turns of a stubbed case whose `maxTurns` is not set (Eval Runner Contract, "Eval Case Fields").
+pub const DEFAULT_MAX_TURNS: u32 = 5;
+
+/// The cases of one suite file.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// Path of the file as the user knows it, with `/` between its parts.
+    pub path: String,
+    /// What the suite is about: `metadata.toolName`, else the file name up to its first dot.
+    pub tool_name: String,
+    /// Which tier of the contract it belongs to.
+    pub tier: Tier,
+    /// First 12 hexadecimal digits of SHA-256 over the bytes of the file.
+    pub file_hash: String,
+    /// The `metadata` object of an envelope, as written.
+    pub metadata: Option<Json>,
+    /// The cases, in file order; ids are unique.
+    pub cases: Vec<Case>,
+    /// What is odd about the file but does not stop it from being run.
+    pub warnings: Vec<Finding>,
+}
+
+/// The two tiers of the Eval Runner Contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Every case must pass.
+    Golden,
+    /// Harder cases with labels.
+    Labeled,
+}
+
+impl Tier {
+    /// The word used in files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Golden => "golden",
+            Self::Labeled => "labeled",
+        }
+    }
+}
+
+/// One case: what is said to the agent and what must hold of its answer.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Id, unique in its file.
+    pub id: String,
+    /// Line of the file on which the case starts.
+    pub line: u32,
+    /// What the case is about, for people; may be empty.
+    pub description: String,
+    /// The conversation sent to the agent; empty when the file holds nothing to send.
+    pub messages: Vec<Message>,
+    /// How the case is run.
+    pub mode: Mode,
+    /// What is asserted, in the order of evaluation.
+    pub assertions: Vec<Assertion>,
+}
+
+/// How a case is run.
+#[derive(Debug, Clone)]
+pub enum Mode {
+    /// One call of the agent, which runs its own tools.
+    Single,
+    /// One call of the agent; the daemon answers its tool calls from the stubs.
+    Stubbed {
+        /// Tool name → what the tool answers, in file order.
+        stubs: Vec<(String, JsonText)>,
+        /// Most model turns the agent may take.
+        max_turns: u32,
+    },
+}
+
+impl Mode {
+    /// The word used in events and reports.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Stubbed { .. } => "stubbed",
+        }
+    }
+}
+
+/// Parses the text of one suite file.
+///
+/// # Errors
+/// Everything that keeps the file from being run.
+pub fn parse(path: &str, bytes: &[u8]) -> Result<Suite, SuiteErrors> {
+    let whole_file = |message: String, hint: Option<String>| Finding {
+        file: path.to_owned(),
+        line: 0,
+        case: None,
+        field: None,
+        message,
+        hint,
+    };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(SuiteErrors(vec![whole_file("the file is not UTF-8 text".to_owned(), None)]));
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if path.to_ascii_lowercase().ends_with(".jsonl") {
+        let message = "Agent Test Framework V2 files (.jsonl) cannot be run by this version".to_owned();
+        let hint = "eval files of the Eval Runner Contract (.json) can".to_owned();
+        return Err(SuiteErrors(vec![whole_file(message, Some(hint))]));
+    }
+    let json = Json::parse(text).map_err(|error| {
+        let message = format!("not JSON: column {}: {}", error.column, error.message);
+        SuiteErrors(vec![Finding { line: error.line, ..whole_file(message, None) }])
+    })?;
+    contract::read(path, bytes, &json)
+}
+
+/// The first part of a path's file name, up to its first dot: `evals/faq.golden.json` is `faq`.
+fn stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.split('.').next().unwrap_or(name)
+}

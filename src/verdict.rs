@@ -1,0 +1,297 @@
+//! Verdicts: what came of an assertion, of a case, of a run; what caused it and who is to blame.
+//!
+//! The lists are closed. "Wrong answer" and "could not be judged" are kept apart to the end: a failed case is a fact
+//! about the agent, an errored one is trouble that somebody has to look into, and trouble outranks failure.
+
+use std::time::Duration;
+
+use crate::conversation::Transcript;
+
+/// What came of an assertion, or of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    Passed,
+    /// It does not hold.
+    Failed,
+    /// It was not looked at, and there is a reason.
+    Skipped,
+    /// It could not be evaluated.
+    Errored,
+}
+
+impl Outcome {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Errored => "errored",
+        }
+    }
+}
+
+/// Why a case did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// An assertion does not hold, or could not be evaluated.
+    Assertion,
+    /// The time of the case ran out.
+    Timeout,
+    /// The agent failed, or its connection was lost.
+    AgentError,
+    /// A dialogue used up its turns.
+    MaxTurns,
+    /// A dialogue ended with checkpoints open.
+    MissingCheckpoints,
+    /// The agent broke a rule of the protocol.
+    ProtocolViolation,
+    /// A strict run, and no assertion was evaluated.
+    NothingChecked,
+    /// The agent never accepted the call.
+    Unreachable,
+    /// The simulated user failed.
+    SimulatorError,
+    /// A validator failed.
+    ValidatorError,
+    /// A script failed.
+    ScriptError,
+    /// A checkpoint could not be evaluated.
+    CheckpointFailed,
+    /// The case has nothing to send.
+    NoInput,
+    /// Somebody cancelled the run.
+    Cancelled,
+    /// The case needs something that the agent does not offer.
+    Unsupported,
+}
+
+impl Cause {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Assertion => "assertion",
+            Self::Timeout => "timeout",
+            Self::AgentError => "agent_error",
+            Self::MaxTurns => "max_turns",
+            Self::MissingCheckpoints => "missing_checkpoints",
+            Self::ProtocolViolation => "protocol_violation",
+            Self::NothingChecked => "nothing_checked",
+            Self::Unreachable => "unreachable",
+            Self::SimulatorError => "simulator_error",
+            Self::ValidatorError => "validator_error",
+            Self::ScriptError => "script_error",
+            Self::CheckpointFailed => "checkpoint_failed",
+            Self::NoInput => "no_input",
+            Self::Cancelled => "cancelled",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// Who is to blame when a case did not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The agent under test.
+    Agent,
+    /// The simulated user.
+    Simulator,
+    /// A validator.
+    Validator,
+    /// A script.
+    Script,
+    /// The author of the suite.
+    Suite,
+    /// The daemon, or whoever stopped it.
+    Daemon,
+    /// The connection between daemon and agent.
+    Network,
+}
+
+impl Blame {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Simulator => "simulator",
+            Self::Validator => "validator",
+            Self::Script => "script",
+            Self::Suite => "suite",
+            Self::Daemon => "daemon",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// What came of one assertion; a list in a suite file counts one for each value, or for each group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssertionResult {
+    /// The key in `expect`.
+    pub name: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it does not hold, was skipped or could not be evaluated; empty when it holds.
+    pub reason: String,
+    /// Template tokens in it that lead nowhere, as written.
+    pub unresolved_tokens: Vec<String>,
+}
+
+/// What came of one case. Depends on nothing but the plan and the transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaseResult {
+    /// The verdict.
+    pub outcome: Outcome,
+    /// Why it did not pass; `None` when it did.
+    pub cause: Option<Cause>,
+    /// Who is to blame; `None` when it passed.
+    pub blame: Option<Blame>,
+    /// The error text of the contract; `None` when the case passed.
+    pub error: Option<String>,
+    /// The assertion that failed or could not be evaluated.
+    pub failed_assertion: Option<String>,
+    /// The warning that the case itself carries: that it checked nothing.
+    pub warning: Option<String>,
+    /// Protocol warnings and other remarks.
+    pub warnings: Vec<String>,
+    /// The assertions that were evaluated or skipped, in order.
+    pub assertions: Vec<AssertionResult>,
+    /// What the agent said and did.
+    pub transcript: Transcript,
+    /// Calls of the agent that were answered.
+    pub total_turns: u32,
+}
+
+impl CaseResult {
+    /// A case that ended before anything was asserted.
+    #[must_use]
+    pub fn without_assertions(
+        outcome: Outcome,
+        cause: Cause,
+        blame: Blame,
+        error: impl Into<String>,
+        transcript: Transcript,
+    ) -> Self {
+        Self {
+            outcome,
+            cause: Some(cause),
+            blame: Some(blame),
+            error: Some(error.into()),
+            failed_assertion: None,
+            warning: None,
+            warnings: Vec::new(),
+            assertions: Vec::new(),
+            transcript,
+            total_turns: 0,
+        }
+    }
+
+    /// A case that was never started because its run ended first.
+    #[must_use]
+    pub fn not_run(reason: &str) -> Self {
+        let error = format!("not run: {reason}");
+        Self::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Daemon, error, Transcript::default())
+    }
+
+    /// Number of assertions that were evaluated, the failing one included.
+    #[must_use]
+    pub fn assertions_run(&self) -> u32 {
+        count(&self.assertions, |outcome| outcome != Outcome::Skipped)
+    }
+
+    /// Number of assertions that were skipped.
+    #[must_use]
+    pub fn assertions_skipped(&self) -> u32 {
+        count(&self.assertions, |outcome| outcome == Outcome::Skipped)
+    }
+
+    /// Each unresolved token as written, in the order of evaluation, repeats included.
+    pub fn skipped_tokens(&self) -> impl Iterator<Item = &str> {
+        self.assertions.iter().flat_map(|assertion| assertion.unresolved_tokens.iter().map(String::as_str))
+    }
+}
+
+fn count(assertions: &[AssertionResult], counts: impl Fn(Outcome) -> bool) -> u32 {
+    u32::try_from(assertions.iter().filter(|assertion| counts(assertion.outcome)).count()).unwrap_or(u32::MAX)
+}
+
+/// Sums over the cases of a run or suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Cases selected to run.
+    pub total: u32,
+    /// Cases that passed.
+    pub passed: u32,
+    /// Cases that failed.
+    pub failed: u32,
+    /// Cases that could not be judged.
+    pub errored: u32,
+    /// Cases that were not run.
+    pub skipped: u32,
+    /// Assertions that were skipped.
+    pub skipped_assertions: u32,
+    /// Durations of the cases added up, in whole milliseconds each, as the contract's summary shows it.
+    pub duration: Duration,
+}
+
+impl Totals {
+    /// Adds one finished case; `total` is the plan's and stays.
+    pub fn add(&mut self, result: &CaseResult) {
+        match result.outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Failed => self.failed += 1,
+            Outcome::Errored => self.errored += 1,
+            Outcome::Skipped => self.skipped += 1,
+        }
+        self.skipped_assertions += result.assertions_skipped();
+        self.duration += Duration::from_millis(whole_millis(result.transcript.duration));
+    }
+
+    /// Cases that ended one way or another.
+    #[must_use]
+    pub const fn finished(&self) -> u32 {
+        self.passed + self.failed + self.errored + self.skipped
+    }
+
+    /// The exit code that tells the truth about these cases: 3 when any could not be judged or was not run, else 1 when
+    /// any failed, else 4 when there was none, else 0.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        if self.errored > 0 || self.finished() < self.total || self.skipped > 0 {
+            3
+        } else if self.failed > 0 {
+            1
+        } else if self.total == 0 {
+            4
+        } else {
+            0
+        }
+    }
+}
+
+/// A duration as reports show it: in milliseconds, rounded to the nearest.
+#[must_use]
+pub fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from((duration.as_micros() + 500) / 1000).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Totals;
+
+    #[test]
+    fn trouble_outranks_failure() {
+        let totals = |total, passed, failed, errored, skipped| {
+            Totals { total, passed, failed, errored, skipped, ..Totals::default() }.exit_code()
+        };
+        assert_eq!(totals(2, 2, 0, 0, 0), 0);
+        assert_eq!(totals(2, 1, 1, 0, 0), 1);
+        assert_eq!(totals(2, 0, 1, 1, 0), 3);
+        assert_eq!(totals(2, 1, 0, 0, 1), 3);
+        assert_eq!(totals(2, 1, 0, 0, 0), 3, "a case without a verdict");
+        assert_eq!(totals(0, 0, 0, 0, 0), 4);
+    }
+}

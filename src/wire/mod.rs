@@ -1,0 +1,33 @@
+//! The wire: generated code, and the conversions between it and Forge's own types.
+//!
+//! Nothing outside the edges knows a generated type. Conversions are written by hand, `to_proto` never fails, and
+//! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
+
+/// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
+#[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]
+mod generated {
+    pub mod agent {
+        pub mod v1 {
+            tonic::include_proto!("forge.agent.v1");
+        }
+    }
+    pub mod control {
+        pub mod v1 {
+            tonic::include_proto!("forge.control.v1");
+        }
+    }
+}
+
+pub use generated::agent::v1 as agent;
+pub use generated::control::v1 as control;
+
+/// The descriptors of both packages with everything they import, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The `.proto` files: path below the import root, text.
+pub const PROTO_FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/proto_files.rs"));
+
+/// Newest protocol revision that this build speaks.
+pub const MAX_REVISION: u32 = 1;
+/// Oldest protocol revision that this build speaks.
+pub const MIN_REVISION: u32 = 1;
