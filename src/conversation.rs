@@ -375,6 +375,8 @@ pub struct Description {
     pub card: AgentCard,
     /// What it can do, such as `tools.stub`.
     pub capabilities: Vec<String>,
+    /// What it needs the daemon to be able to do.
+    pub required_host_capabilities: Vec<String>,
     /// Most calls at the same time, if it says so.
     pub max_concurrent_invocations: Option<u32>,
 }
@@ -409,4 +411,61 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of its arguments.
     pub input_schema: Option<JsonText>,
+}
+
+impl Usage {
+    /// Adds what another call used; what neither measured stays unmeasured.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+        self.input_tokens = sum(self.input_tokens, other.input_tokens);
+        self.output_tokens = sum(self.output_tokens, other.output_tokens);
+        self.cache_read_tokens = sum(self.cache_read_tokens, other.cache_read_tokens);
+        self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
+        self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+    }
+}
+
+/// One call of an agent: everything it needs to know about a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// Agent the call is for; one process may serve several.
+    pub agent_id: String,
+    /// Run the call belongs to.
+    pub run_id: String,
+    /// Path of the suite file.
+    pub suite: String,
+    /// Case in that file.
+    pub case_id: String,
+    /// Try, from 1.
+    pub attempt: u32,
+    /// Turn of the dialogue, from 1.
+    pub turn: u32,
+    /// Unique for case, turn and attempt: the agent must not do the work twice under one id.
+    pub invocation_id: String,
+    /// Ties the turns of one case together; nothing else.
+    pub conversation_id: String,
+    /// The whole conversation; the last message is the one to answer.
+    pub messages: Vec<Message>,
+    /// What happens to tools.
+    pub tool_mode: ToolMode,
+    /// Most model turns, if limited.
+    pub max_model_turns: Option<u32>,
+    /// Time left.
+    pub budget: Duration,
+}
+
+/// Why the daemon cancels a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Somebody cancelled the run.
+    User,
+    /// The time of the case ran out.
+    Budget,
+    /// The agent broke the protocol.
+    ProtocolError,
+    /// The daemon stops.
+    Shutdown,
 }

@@ -50,7 +50,7 @@ pub enum Payload {
     /// A case is being sent to the agent.
     CaseStarted {
         /// `single` or `stubbed`.
-        mode: &'static str,
+        mode: String,
         /// What happens to the tools.
         tool_mode: ToolMode,
         /// Id of the call, unique for case and attempt.
@@ -155,7 +155,25 @@ pub struct Run {
     pub suites: Vec<SuiteInfo>,
 }
 
+/// Most warnings that a run keeps beside its log.
+const MAX_RUN_WARNINGS: usize = 100;
+
 impl Run {
+    /// Takes the next event of the log: a run is what its events say.
+    pub fn apply(&mut self, event: &RunEvent) {
+        match &event.payload {
+            Payload::RunStarted(run) | Payload::RunFinished(run) => *self = (**run).clone(),
+            Payload::CaseFinished(result) => self.totals.add(result),
+            Payload::Warning(text) if self.warnings.len() < MAX_RUN_WARNINGS => self.warnings.push(text.clone()),
+            Payload::Warning(_)
+            | Payload::CasePlanned { .. }
+            | Payload::CaseStarted { .. }
+            | Payload::Agent(_)
+            | Payload::StubServed { .. } => {}
+        }
+        self.last_sequence = event.sequence;
+    }
+
     /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, else that of its
     /// totals.
     #[must_use]

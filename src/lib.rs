@@ -9,3 +9,7 @@ pub mod verdict;
 pub mod check;
 pub mod event;
 pub mod wire;
+pub mod peer;
+pub mod store;
+pub mod run;
+pub mod report;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::conversation::Transcript;
+use crate::conversation::{Transcript, Usage};
 
 /// What came of an assertion, or of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,11 +189,11 @@ impl CaseResult {
         }
     }
 
-    /// A case that was never started because its run ended first.
+    /// A case that was never started because its run could not begin, or ended first.
     #[must_use]
-    pub fn not_run(reason: &str) -> Self {
+    pub fn not_run(cause: Cause, blame: Blame, reason: &str) -> Self {
         let error = format!("not run: {reason}");
-        Self::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Daemon, error, Transcript::default())
+        Self::without_assertions(Outcome::Skipped, cause, blame, error, Transcript::default())
     }
 
     /// Number of assertions that were evaluated, the failing one included.
@@ -235,6 +235,8 @@ pub struct Totals {
     pub skipped_assertions: u32,
     /// Durations of the cases added up, in whole milliseconds each, as the contract's summary shows it.
     pub duration: Duration,
+    /// Tokens that the agent reported.
+    pub usage: Usage,
 }
 
 impl Totals {
@@ -247,6 +249,9 @@ impl Totals {
             Outcome::Skipped => self.skipped += 1,
         }
         self.skipped_assertions += result.assertions_skipped();
+        if let Some(usage) = &result.transcript.usage {
+            self.usage.add(usage);
+        }
         self.duration += Duration::from_millis(whole_millis(result.transcript.duration));
     }
 

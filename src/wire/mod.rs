@@ -3,6 +3,9 @@
 //! Nothing outside the edges knows a generated type. Conversions are written by hand, `to_proto` never fails, and
 //! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
 
+pub mod call;
+pub mod run;
+
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]
 mod generated {

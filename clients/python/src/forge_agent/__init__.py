@@ -1,0 +1,24 @@
+"""Put a Python agent under test with Forge.
+
+Write an async function that takes a `Turn` and returns the answer, run its tools through `turn.call`, and give both to
+`serve`. The generated messages are in `forge.agent.v1`; everything here can also be done with them alone.
+"""
+
+from forge_agent.endpoint import CAPABILITIES, AgentEndpoint, Answer, Server, serve
+from forge_agent.turn import InvocationFailed, ToolCall, ToolFailed, Turn
+from forge_agent.values import json_of, json_text, text_of
+
+__all__ = [
+    "CAPABILITIES",
+    "AgentEndpoint",
+    "Answer",
+    "InvocationFailed",
+    "Server",
+    "ToolCall",
+    "ToolFailed",
+    "Turn",
+    "json_of",
+    "json_text",
+    "serve",
+    "text_of",
+]

@@ -1,0 +1,22 @@
+"""The command line that the samples share."""
+
+import argparse
+import asyncio
+from collections.abc import Callable
+
+from forge_agent import AgentEndpoint, serve
+
+
+def run(description: str, make: Callable[[float], AgentEndpoint]) -> None:
+    """Serves the agent that `make` gives for a tool delay in seconds."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="port 0: any free one")
+    parser.add_argument(
+        "--tool-delay", type=float, default=0.0, metavar="SECONDS", help="make every tool slow, to watch a run live"
+    )
+    arguments = parser.parse_args()
+
+    async def main() -> None:
+        await serve(make(arguments.tool_delay), arguments.listen)
+
+    asyncio.run(main())

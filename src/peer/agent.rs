@@ -1,0 +1,351 @@
+//! Calls of one agent, and when a call may be repeated.
+//!
+//! Connecting may be repeated freely, a call that was handed over never: an agent must not do its work twice because the
+//! network hiccuped. The line between the two is the start frame: [`Outgoing`] notes when the transport took it. A
+//! transport that took the frame and then says that the stream was never processed (RFC 9113, section 8.7: a refused
+//! stream, or one above the last one of a GOAWAY) is believed, so that an agent can restart between two cases.
+//!
+//! Answers are not accepted compressed: a small frame must not become a large one.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+
+use super::target::Target;
+use crate::conversation::{Description, Failure};
+use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
+use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
+use crate::wire::call::{description_from_proto, shorten};
+use crate::wire::{MAX_REVISION, MIN_REVISION};
+
+/// Largest message an agent may send, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Time that an agent has to answer `Describe`.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for one attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pauses between attempts to connect grow from the first to the second.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+/// Frames that wait to be taken by the transport; the engine waits when there are more.
+const OUTGOING_FRAMES: usize = 64;
+/// Error texts travel in headers, and agents write long ones.
+const MAX_HEADER_BYTES: u32 = 256 << 10;
+
+/// An agent that can be called. Cheap to clone; clones share a connection, which is made again when it is lost.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// The name by which the daemon knows it.
+    pub name: String,
+    /// Where it listens, for people.
+    pub url: String,
+    channel: Channel,
+}
+
+/// Why an agent could not be asked to describe itself.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    /// No connection within the time allowed.
+    #[error("{url} cannot be reached: {attempts} attempts in {:.1} s, the last one: {last}", waited.as_secs_f64())]
+    Unreachable {
+        /// Where it should listen.
+        url: String,
+        /// Number of attempts.
+        attempts: u32,
+        /// Time spent.
+        waited: Duration,
+        /// What came of the last one.
+        last: String,
+    },
+    /// It took the call and did not answer it.
+    #[error("{url} is connected, but did not answer Describe within {} s", DESCRIBE_TIMEOUT.as_secs())]
+    Silent {
+        /// Where it listens.
+        url: String,
+    },
+    /// It answered with an error.
+    #[error("{url} answered Describe with {code:?}: {message}")]
+    Refused {
+        /// Where it listens.
+        url: String,
+        /// The status code.
+        code: Code,
+        /// The status message.
+        message: String,
+    },
+    /// It cannot work with this daemon.
+    #[error("{url} cannot be used: {problem}")]
+    Incompatible {
+        /// Where it listens.
+        url: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl Agent {
+    /// An agent at an address. Connects at the first call.
+    ///
+    /// # Errors
+    /// When the address cannot be dialled at all.
+    pub fn at(name: &str, target: &Target) -> Result<Self, tonic::transport::Error> {
+        let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
+        Ok(Self { name: name.to_owned(), url: target.to_string(), channel: endpoint.connect_lazy() })
+    }
+
+    /// An agent behind a channel that is there already, such as an in-memory pipe.
+    #[must_use]
+    pub fn over(name: &str, url: &str, channel: Channel) -> Self {
+        Self { name: name.to_owned(), url: url.to_owned(), channel }
+    }
+
+    fn client(&self) -> AgentEndpointClient<Channel> {
+        AgentEndpointClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Asks the agent who it is. Connecting is repeated for `patience` at most.
+    ///
+    /// The flag says that the agent does not implement `Describe` and was taken for one of revision 1 without
+    /// capabilities.
+    ///
+    /// # Errors
+    /// When it cannot be reached, does not answer, or cannot work with this daemon.
+    pub async fn describe(&self, patience: Duration) -> Result<(Description, bool), DescribeError> {
+        let url = || self.url.clone();
+        let begun = Instant::now();
+        let mut backoff = Backoff::new();
+        loop {
+            // A URL says nothing about the ids that the process behind it knows.
+            let agent_id = if Target::looks_like_one(&self.name) { String::new() } else { self.name.clone() };
+            let request = DescribeRequest {
+                agent_id,
+                min_revision: MIN_REVISION,
+                max_revision: MAX_REVISION,
+                daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+                host_capabilities: Vec::new(),
+            };
+            let mut client = self.client();
+            let answer = tokio::time::timeout(DESCRIBE_TIMEOUT, client.describe(request)).await;
+            let status = match answer {
+                Err(_) => return Err(DescribeError::Silent { url: url() }),
+                Ok(Ok(answer)) => return self.checked(description_from_proto(answer.into_inner())),
+                Ok(Err(status)) => status,
+            };
+            if status.code() == Code::Unimplemented {
+                let description = Description { revision: 1, ..Description::default() };
+                return Ok((description, true));
+            }
+            let Some(last) = connection_trouble(&status) else {
+                let message = shorten(status.message());
+                return Err(DescribeError::Refused { url: url(), code: status.code(), message });
+            };
+            let pause = backoff.next();
+            if begun.elapsed() + pause >= patience {
+                let (attempts, waited) = (backoff.attempts, begun.elapsed());
+                return Err(DescribeError::Unreachable { url: url(), attempts, waited, last });
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn checked(&self, mut description: Description) -> Result<(Description, bool), DescribeError> {
+        let incompatible = |problem| DescribeError::Incompatible { url: self.url.clone(), problem };
+        let undeclared = description.revision == 0;
+        if undeclared {
+            description = Description { revision: 1, capabilities: Vec::new(), ..description };
+        }
+        if !(MIN_REVISION..=MAX_REVISION).contains(&description.revision) {
+            let problem =
+                format!("it speaks revision {}, this daemon {MIN_REVISION} to {MAX_REVISION}", description.revision);
+            return Err(incompatible(problem));
+        }
+        if let Some(capability) = description.required_host_capabilities.first() {
+            return Err(incompatible(format!("it requires {capability:?}, which this daemon does not have")));
+        }
+        Ok((description, undeclared))
+    }
+
+    /// Opens a call with `outgoing` as its frames. The deadline header is only a hint: the caller keeps the time.
+    ///
+    /// # Errors
+    /// The status that the agent answered, or the transport made up.
+    pub async fn invoke(&self, outgoing: Outgoing, deadline: Duration) -> Result<Streaming<InvokeResponse>, Status> {
+        let mut request = Request::new(outgoing);
+        request.set_timeout(deadline);
+        Ok(self.client().invoke(request).await?.into_inner())
+    }
+}
+
+/// An endpoint as every connection of Forge is set up: no Nagle delays, windows that grow, room for long error texts.
+///
+/// # Errors
+/// When `authority` is no host and port.
+pub fn endpoint(authority: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{authority}"))?
+        .tcp_nodelay(true)
+        .http2_adaptive_window(true)
+        .http2_max_header_list_size(MAX_HEADER_BYTES))
+}
+
+/// The frames of a call on their way out: the start frame, then whatever is sent through the channel.
+pub struct Outgoing {
+    start: Option<InvokeRequest>,
+    rest: mpsc::Receiver<InvokeRequest>,
+    taken: Arc<OnceLock<Instant>>,
+}
+
+/// When the start frame of a call was taken by the transport, if it was.
+#[derive(Debug, Clone)]
+pub struct Sent(Arc<OnceLock<Instant>>);
+
+impl Sent {
+    /// The moment from which the agent's time counts.
+    #[must_use]
+    pub fn at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}
+
+impl Outgoing {
+    /// Frames that begin with `start`, a way to send more, and a look at whether the start frame was taken.
+    #[must_use]
+    pub fn new(start: InvokeRequest) -> (Self, mpsc::Sender<InvokeRequest>, Sent) {
+        let (sender, rest) = mpsc::channel(OUTGOING_FRAMES);
+        let taken = Arc::new(OnceLock::new());
+        let sent = Sent(Arc::clone(&taken));
+        (Self { start: Some(start), rest, taken }, sender, sent)
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = InvokeRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<InvokeRequest>> {
+        if let Some(start) = self.start.take() {
+            self.taken.get_or_init(Instant::now);
+            return Poll::Ready(Some(start));
+        }
+        self.rest.poll_recv(cx)
+    }
+}
+
+/// Pauses between attempts to connect: they double from 25 ms to 1 s, each shortened by up to a half at random, so that
+/// many cases do not knock at the same moment.
+#[derive(Debug)]
+pub struct Backoff {
+    attempts: u32,
+    pause: Duration,
+}
+
+impl Backoff {
+    /// The pauses from the shortest on.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { attempts: 0, pause: BACKOFF.0 }
+    }
+
+    /// The pause after another attempt that failed.
+    pub fn next(&mut self) -> Duration {
+        self.attempts += 1;
+        let pause = self.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
+        self.pause = (self.pause * 2).min(BACKOFF.1);
+        pause
+    }
+
+    /// Number of attempts that failed.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is known of a call that did not open, or broke.
+pub enum Trouble {
+    /// The agent never got the call; it may be repeated.
+    NotDelivered(String),
+    /// The agent may have got the call; it must not be repeated.
+    Over(Failure),
+}
+
+/// Sorts a status: `sent` says that the transport took the start frame, `answered` that an event came back.
+#[must_use]
+pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
+    if !answered && (!sent || was_never_processed(status)) {
+        if let Some(message) = connection_trouble(status) {
+            return Trouble::NotDelivered(message);
+        }
+    }
+    Trouble::Over(match find::<h2::Error>(status) {
+        Some(error) if error.is_reset() && error.is_remote() => {
+            let reason = error.reason().map(|reason| reason.to_string()).unwrap_or_default();
+            Failure::Agent(format!("it reset the stream ({reason})"))
+        }
+        _ => match connection_trouble(status) {
+            Some(message) => Failure::Lost(message),
+            None => Failure::Agent(describe_status(status)),
+        },
+    })
+}
+
+/// The text of a status that an agent answered.
+fn describe_status(status: &Status) -> String {
+    let name = match status.code() {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    };
+    if status.message().is_empty() { name.to_owned() } else { format!("{name}: {}", shorten(status.message())) }
+}
+
+/// What went wrong with the connection; `None` when the status came from the agent.
+fn connection_trouble(status: &Status) -> Option<String> {
+    // Statuses that travelled have no source; those that the transport made up keep the error they came from.
+    let mut deepest: &dyn std::error::Error = std::error::Error::source(status)?;
+    while let Some(next) = deepest.source() {
+        deepest = next;
+    }
+    Some(shorten(&deepest.to_string()))
+}
+
+fn was_never_processed(status: &Status) -> bool {
+    find::<h2::Error>(status).is_some_and(|error| {
+        error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+fn find<E: std::error::Error + 'static>(status: &Status) -> Option<&E> {
+    let mut error = std::error::Error::source(status);
+    while let Some(current) = error {
+        if let Some(found) = current.downcast_ref::<E>() {
+            return Some(found);
+        }
+        error = current.source();
+    }
+    None
+}

@@ -1,0 +1,190 @@
+//! The agents that a daemon knows by name, and how a name of a run becomes an [`Agent`].
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use super::agent::Agent;
+use super::target::{AllowedTargets, Target, TargetError};
+use crate::conversation::Description;
+
+/// Most agents that may be registered at the same time.
+const MAX_AGENTS: usize = 1_000;
+
+/// Knows agents by name.
+#[derive(Debug)]
+pub struct Directory {
+    allowed: AllowedTargets,
+    agents: Mutex<BTreeMap<String, Known>>,
+}
+
+/// An agent in the directory.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The agent, ready to be called.
+    pub agent: Agent,
+    /// Whether it stands in the daemon's configuration, and so cannot be replaced or removed by a client.
+    pub configured: bool,
+    /// What it said about itself when it was last asked.
+    pub description: Option<Description>,
+    /// Whether it answered when it was last asked.
+    pub healthy: bool,
+    /// When it last answered.
+    pub last_seen: Option<Timestamp>,
+    /// Labels given by whoever registered it.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Why an agent cannot be named or added.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// Nobody of that name.
+    #[error("there is no agent {name:?}; {}", known_names(.known))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The address makes no sense.
+    #[error(transparent)]
+    Address(#[from] TargetError),
+    /// The address cannot be dialled.
+    #[error("the address {url} cannot be dialled")]
+    Dial {
+        /// The address.
+        url: String,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// The daemon's configuration forbids the address.
+    #[error("{url} is not among the daemon's allowed targets")]
+    NotAllowed {
+        /// The address.
+        url: String,
+    },
+    /// The name is not usable.
+    #[error("{0:?} is no name for an agent: use letters, digits, '.', '_' and '-'")]
+    BadName(String),
+    /// The agent stands in the daemon's configuration.
+    #[error("{0:?} stands in the daemon's configuration and can only be changed there")]
+    Configured(String),
+    /// Too many agents.
+    #[error("{MAX_AGENTS} agents are registered, which is the most there can be")]
+    Full,
+}
+
+fn known_names(known: &[String]) -> String {
+    if known.is_empty() { "none is known".to_owned() } else { format!("known are {}", known.join(", ")) }
+}
+
+impl Directory {
+    /// A directory of the agents of the daemon's configuration; clients may add those at `allowed` addresses.
+    ///
+    /// # Errors
+    /// When a name or address of the configuration makes no sense.
+    pub fn new(configured: &BTreeMap<String, String>, allowed: AllowedTargets) -> Result<Self, DirectoryError> {
+        let mut agents = BTreeMap::new();
+        for (name, url) in configured {
+            agents.insert(name.clone(), Known { configured: true, ..known(name, &url.parse()?, Vec::new())? });
+        }
+        Ok(Self { allowed, agents: Mutex::new(agents) })
+    }
+
+    /// Adds an agent, or replaces one that a client added.
+    ///
+    /// # Errors
+    /// When the name or address cannot be taken.
+    pub fn register(&self, name: &str, url: &str, labels: Vec<(String, String)>) -> Result<Known, DirectoryError> {
+        let target = self.allowed_target(url)?;
+        let entry = known(name, &target, labels)?;
+        let mut agents = self.lock();
+        match agents.get(name) {
+            Some(existing) if existing.configured => return Err(DirectoryError::Configured(name.to_owned())),
+            None if agents.len() >= MAX_AGENTS => return Err(DirectoryError::Full),
+            _ => agents.insert(name.to_owned(), entry.clone()),
+        };
+        Ok(entry)
+    }
+
+    /// Removes an agent that a client added.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it stands in the configuration.
+    pub fn remove(&self, name: &str) -> Result<(), DirectoryError> {
+        let mut agents = self.lock();
+        match agents.get(name) {
+            None => Err(unknown(name, &agents)),
+            Some(existing) if existing.configured => Err(DirectoryError::Configured(name.to_owned())),
+            Some(_) => {
+                agents.remove(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// All agents, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Known> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The agent of that name: one of the run's own `targets`, else one of the directory.
+    ///
+    /// # Errors
+    /// When there is none, or the run's address for it cannot be taken.
+    pub fn find(&self, name: &str, targets: &[(String, String)]) -> Result<Agent, DirectoryError> {
+        if let Some((_, url)) = targets.iter().find(|(id, _)| id == name) {
+            let target = self.allowed_target(url)?;
+            return Agent::at(name, &target).map_err(|source| DirectoryError::Dial { url: url.clone(), source });
+        }
+        let agents = self.lock();
+        agents.get(name).map(|known| known.agent.clone()).ok_or_else(|| unknown(name, &agents))
+    }
+
+    /// Keeps what came of asking an agent to describe itself.
+    pub fn note(&self, name: &str, description: Option<&Description>) {
+        if let Some(known) = self.lock().get_mut(name) {
+            known.healthy = description.is_some();
+            if let Some(description) = description {
+                known.description = Some(description.clone());
+                known.last_seen = Some(Timestamp::now());
+            }
+        }
+    }
+
+    /// What is known about an agent.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn get(&self, name: &str) -> Result<Known, DirectoryError> {
+        let agents = self.lock();
+        agents.get(name).cloned().ok_or_else(|| unknown(name, &agents))
+    }
+
+    fn allowed_target(&self, url: &str) -> Result<Target, DirectoryError> {
+        let target: Target = url.parse()?;
+        if self.allowed.allow(&target) { Ok(target) } else { Err(DirectoryError::NotAllowed { url: url.to_owned() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        // Nothing panics while the lock is held, and a directory is whole after every statement.
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<Known, DirectoryError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > 200 || !name.chars().all(is_plain) {
+        return Err(DirectoryError::BadName(name.to_owned()));
+    }
+    let url = target.to_string();
+    let agent = Agent::at(name, target).map_err(|source| DirectoryError::Dial { url, source })?;
+    Ok(Known { agent, configured: false, description: None, healthy: false, last_seen: None, labels })
+}
+
+fn unknown(name: &str, agents: &BTreeMap<String, Known>) -> DirectoryError {
+    DirectoryError::Unknown { name: name.to_owned(), known: agents.keys().take(20).cloned().collect() }
+}

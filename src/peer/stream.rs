@@ -1,0 +1,341 @@
+//! The rules of an invocation's stream, checked event by event, and the record it adds up to.
+//!
+//! Runs are liberal where nothing is lost by it: an agent that never says `accepted` or does not number its events gets
+//! a warning, once per run and rule. What would make the record doubtful is a violation, and ends the call: a gap in the
+//! numbers, a result without a call, an event behind the last one. Pure; the engine feeds it and keeps the time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::conversation::{AgentEvent, AgentEventKind, Failure, FinishReason, Finished, ToolCall, Transcript};
+
+/// Most bytes that the events of one call may add up to.
+pub const MAX_CALL_BYTES: usize = 64 << 20;
+/// What each event counts besides its bytes, so that a flood of empty ones is bounded too.
+const EVENT_OVERHEAD: usize = 64;
+/// Most tool calls in one call of an agent.
+pub const MAX_TOOL_CALLS: usize = 10_000;
+
+/// A rule that an agent bent without harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Leniency {
+    /// The first event was not `accepted`.
+    NotAccepted,
+    /// The events are not numbered.
+    NotNumbered,
+    /// The answer differs from the text deltas.
+    DeltasDiffer,
+    /// `finished.tool_calls` differs from the number of calls that were started.
+    CountDiffers,
+    /// The call did not end with status OK soon after `finished`.
+    LeftOpen,
+    /// An event of an unknown kind.
+    UnknownEvent,
+}
+
+impl Leniency {
+    /// What to tell the agent's authors.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::NotAccepted => "the agent's first event must be `accepted`",
+            Self::NotNumbered => "the agent's events must be numbered: seq 1, 2, 3 …",
+            Self::DeltasDiffer => {
+                "the text of `finished.response` must be the ANSWER deltas joined; the response counts"
+            }
+            Self::CountDiffers => "`finished.tool_calls` must be the number of tool calls that were started",
+            Self::LeftOpen => "the call must end with status OK within a second after `finished`",
+            Self::UnknownEvent => "the agent sent an event that this daemon does not know; it was ignored",
+        }
+    }
+}
+
+/// The record of one call, while it grows.
+#[derive(Debug, Default)]
+pub struct Recording {
+    events: u64,
+    bytes: usize,
+    numbered: bool,
+    accepted: bool,
+    deltas: String,
+    tool_calls: Vec<ToolCall>,
+    /// Position in `tool_calls` by call id.
+    by_id: HashMap<String, usize>,
+    finished: Option<Finished>,
+    leniencies: Vec<Leniency>,
+    duration: Duration,
+}
+
+impl Recording {
+    /// Takes the next event, a frame of `bytes` bytes that came `at` after the start frame was sent.
+    ///
+    /// # Errors
+    /// What rule the event breaks; the record stays as it was before.
+    pub fn take(&mut self, event: &AgentEvent, bytes: usize, at: Duration) -> Result<(), String> {
+        if self.finished.is_some() {
+            return Err("an event came after `finished`, which must be the last".to_owned());
+        }
+        self.events += 1;
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(EVENT_OVERHEAD);
+        if self.bytes > MAX_CALL_BYTES {
+            return Err(format!("the call sent more than {MAX_CALL_BYTES} bytes"));
+        }
+        self.check_number(event.seq)?;
+        self.duration = at;
+        if self.events == 1 && !matches!(event.kind, AgentEventKind::Accepted { .. }) {
+            self.bend(Leniency::NotAccepted);
+        }
+        match &event.kind {
+            AgentEventKind::Accepted { .. } => {
+                if self.accepted {
+                    return Err("`accepted` came twice".to_owned());
+                }
+                self.accepted = true;
+            }
+            AgentEventKind::TextDelta { text, reasoning } => {
+                if !reasoning {
+                    self.deltas.push_str(text);
+                }
+            }
+            AgentEventKind::ToolStarted { call, .. } => self.start_tool(call)?,
+            AgentEventKind::ToolFinished { call_id, outcome, duration } => {
+                let call = self.by_id.get(call_id).and_then(|index| self.tool_calls.get_mut(*index));
+                let call = call.ok_or_else(|| format!("the tool call {call_id:?} was finished, but never started"))?;
+                if call.outcome.is_some() {
+                    return Err(format!("the tool call {call_id:?} was finished twice"));
+                }
+                call.outcome.clone_from(outcome);
+                call.duration = *duration;
+            }
+            AgentEventKind::ModelTurn { .. } | AgentEventKind::Log { .. } => {}
+            AgentEventKind::Finished(finished) => self.finish(finished),
+            AgentEventKind::Unknown => self.bend(Leniency::UnknownEvent),
+        }
+        Ok(())
+    }
+
+    /// Whether the terminal event came.
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        self.finished.is_some()
+    }
+
+    /// Whether anything came at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.events == 0
+    }
+
+    /// Notes a rule that was bent.
+    pub fn bend(&mut self, rule: Leniency) {
+        if !self.leniencies.contains(&rule) {
+            self.leniencies.push(rule);
+        }
+    }
+
+    /// The rules that were bent so far.
+    #[must_use]
+    pub fn leniencies(&self) -> &[Leniency] {
+        &self.leniencies
+    }
+
+    /// What the terminal event means: `None` for an answer, else why there is none.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        let Some(finished) = &self.finished else {
+            return Some(Failure::Protocol("the call ended without `finished`".to_owned()));
+        };
+        let told = || finished.error.as_ref().map(|fault| fault.message.as_str()).filter(|message| !message.is_empty());
+        match finished.reason {
+            FinishReason::Completed
+            | FinishReason::ToolCalls
+            | FinishReason::MaxModelTurns
+            | FinishReason::MaxTokens
+            | FinishReason::Refused
+            | FinishReason::InputRequired => None,
+            FinishReason::BudgetExceeded => Some(Failure::Timeout),
+            FinishReason::Failed => Some(Failure::Agent(told().unwrap_or("it failed and did not say why").to_owned())),
+            FinishReason::Cancelled => {
+                Some(Failure::Agent(told().unwrap_or("it cancelled a call that nobody asked it to cancel").to_owned()))
+            }
+        }
+    }
+
+    /// The record as a transcript, with remarks about it.
+    #[must_use]
+    pub fn into_transcript(self) -> (Transcript, Vec<String>) {
+        let answer = self.finished.as_ref().and_then(|finished| finished.response.as_ref());
+        let open = self.tool_calls.iter().filter(|call| call.outcome.is_none());
+        let warnings = if self.finished.is_some() {
+            open.map(|call| format!("no result was reported for the call of {:?}; it counts as failed", call.name))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let transcript = Transcript {
+            response: answer.map_or(self.deltas, crate::conversation::Message::text),
+            usage: self.finished.as_ref().and_then(|finished| finished.usage),
+            tool_calls: self.tool_calls,
+            duration: self.duration,
+        };
+        (transcript, warnings)
+    }
+
+    fn check_number(&mut self, seq: u64) -> Result<(), String> {
+        if self.events == 1 {
+            self.numbered = seq != 0;
+            if !self.numbered {
+                self.bend(Leniency::NotNumbered);
+            }
+        }
+        let expected = if self.numbered { self.events } else { 0 };
+        if seq == expected {
+            return Ok(());
+        }
+        Err(format!("the events must be numbered without gaps: expected seq {expected}, got {seq}"))
+    }
+
+    fn start_tool(&mut self, call: &ToolCall) -> Result<(), String> {
+        if call.name.is_empty() {
+            return Err("a tool call has no name".to_owned());
+        }
+        if call.call_id.is_empty() {
+            return Err(format!("the call of {:?} has no call_id", call.name));
+        }
+        if self.by_id.contains_key(&call.call_id) {
+            return Err(format!("two tool calls have the call_id {:?}", call.call_id));
+        }
+        if self.tool_calls.len() >= MAX_TOOL_CALLS {
+            return Err(format!("more than {MAX_TOOL_CALLS} tool calls in one turn"));
+        }
+        self.by_id.insert(call.call_id.clone(), self.tool_calls.len());
+        self.tool_calls.push(call.clone());
+        Ok(())
+    }
+
+    fn finish(&mut self, finished: &Finished) {
+        if let Some(response) = &finished.response
+            && !self.deltas.is_empty()
+            && response.text() != self.deltas
+        {
+            self.bend(Leniency::DeltasDiffer);
+        }
+        if finished.tool_calls != 0 && finished.tool_calls as usize != self.tool_calls.len() {
+            self.bend(Leniency::CountDiffers);
+        }
+        self.finished = Some(finished.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Message, ToolOutcome};
+
+    fn accepted() -> AgentEventKind {
+        AgentEventKind::Accepted { instance_id: String::new() }
+    }
+    fn text(text: &str) -> AgentEventKind {
+        AgentEventKind::TextDelta { text: text.to_owned(), reasoning: false }
+    }
+    fn started(id: &str) -> AgentEventKind {
+        let call =
+            ToolCall { call_id: id.to_owned(), name: "t".to_owned(), params: None, outcome: None, duration: None };
+        AgentEventKind::ToolStarted { call, awaits_result: false }
+    }
+    fn done(id: &str) -> AgentEventKind {
+        let outcome = Some(ToolOutcome::Result(None));
+        AgentEventKind::ToolFinished { call_id: id.to_owned(), outcome, duration: None }
+    }
+    fn finished(reason: FinishReason, response: Option<&str>, tool_calls: u32) -> AgentEventKind {
+        let response = response.map(Message::assistant);
+        AgentEventKind::Finished(Finished { reason, response, usage: None, error: None, tool_calls })
+    }
+    fn answer() -> AgentEventKind {
+        finished(FinishReason::Completed, None, 0)
+    }
+
+    /// Feeds numbered events; the recording, or the rule that was broken.
+    fn feed(events: &[AgentEventKind]) -> Result<Recording, String> {
+        let mut recording = Recording::default();
+        for (seq, kind) in (1..).zip(events) {
+            let event = AgentEvent { seq, elapsed: None, kind: kind.clone() };
+            recording.take(&event, 0, Duration::from_millis(seq))?;
+        }
+        Ok(recording)
+    }
+
+    #[test]
+    fn a_whole_call() {
+        let recording =
+            feed(&[accepted(), text("a"), started("1"), started("2"), done("2"), done("1"), text("b"), answer()]);
+        let recording = recording.expect("no rule is broken");
+        assert_eq!(recording.failure(), None);
+        assert!(recording.leniencies().is_empty());
+        let (transcript, warnings) = recording.into_transcript();
+        assert_eq!((transcript.response.as_str(), transcript.duration), ("ab", Duration::from_millis(8)));
+        assert!(transcript.tool_calls.iter().all(ToolCall::succeeded) && warnings.is_empty());
+    }
+
+    #[test]
+    fn violations() {
+        for (events, rule) in [
+            (vec![accepted(), answer(), text("x")], "after `finished`"),
+            (vec![accepted(), answer(), answer()], "after `finished`"),
+            (vec![accepted(), accepted()], "twice"),
+            (vec![accepted(), done("1")], "never started"),
+            (vec![accepted(), started("1"), done("1"), done("1")], "finished twice"),
+            (vec![accepted(), started("1"), started("1")], "two tool calls"),
+            (vec![accepted(), started("")], "no call_id"),
+        ] {
+            let broken = feed(&events).map(|_| ()).expect_err("a rule is broken");
+            assert!(broken.contains(rule), "{broken}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        let take = |seqs: &[u64]| -> Result<Vec<Leniency>, String> {
+            let mut recording = Recording::default();
+            for seq in seqs {
+                recording.take(&AgentEvent { seq: *seq, elapsed: None, kind: text("x") }, 0, Duration::ZERO)?;
+            }
+            Ok(recording.leniencies().to_vec())
+        };
+        assert_eq!(take(&[0, 0, 0]), Ok(vec![Leniency::NotNumbered, Leniency::NotAccepted]));
+        assert_eq!(take(&[1, 2, 3]), Ok(vec![Leniency::NotAccepted]));
+        for wrong in [&[1, 3][..], &[1, 1], &[2], &[0, 1], &[1, 0]] {
+            assert!(take(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn floods_are_stopped() {
+        let mut recording = Recording::default();
+        let event = |seq| AgentEvent { seq, elapsed: None, kind: text("") };
+        let broken = (1..).find_map(|seq| recording.take(&event(seq), 0, Duration::ZERO).err()).expect("it ends");
+        assert!(broken.contains("bytes"), "{broken}");
+        assert!(recording.take(&event(2), usize::MAX - 64, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn what_an_ending_means() {
+        let failure = |kind| feed(&[accepted(), kind]).expect("no rule is broken").failure();
+        for reason in [FinishReason::Completed, FinishReason::Refused, FinishReason::MaxTokens] {
+            assert_eq!(failure(finished(reason, Some("x"), 0)), None);
+        }
+        assert_eq!(failure(finished(FinishReason::BudgetExceeded, None, 0)), Some(Failure::Timeout));
+        assert!(matches!(failure(finished(FinishReason::Cancelled, None, 0)), Some(Failure::Agent(_))));
+        assert!(matches!(failure(text("x")), Some(Failure::Protocol(_))));
+    }
+
+    #[test]
+    fn bent_rules() {
+        let recording = feed(&[accepted(), text("a"), started("1"), finished(FinishReason::Completed, Some("b"), 2)]);
+        let recording = recording.expect("no rule is broken");
+        assert_eq!(recording.leniencies(), [Leniency::DeltasDiffer, Leniency::CountDiffers]);
+        let (transcript, warnings) = recording.into_transcript();
+        assert_eq!(transcript.response, "b");
+        assert_eq!(warnings, ["no result was reported for the call of \"t\"; it counts as failed"]);
+    }
+}

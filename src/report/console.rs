@@ -1,0 +1,239 @@
+//! The console summary of the Eval Runner Contract.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use super::{Verdict, printable};
+use crate::event::SuiteInfo;
+use crate::verdict::{CaseResult, Outcome, whole_millis};
+
+/// Length of the rules above and below, and the least width of a line.
+const RULE: usize = 67;
+/// Longest error that is shown, in columns; reports hold it whole.
+const MAX_ERROR: usize = 600;
+
+/// How the summary looks. Decided once, where it is known whether people read it on a terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Whether to use colours.
+    pub colors: bool,
+}
+
+/// What the console shows of one case; kept by a client instead of the whole verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    id: String,
+    name: String,
+    outcome: Outcome,
+    error: Option<String>,
+    warnings: Vec<String>,
+    millis: u64,
+    skipped_assertions: u32,
+}
+
+impl Line {
+    /// The line of a verdict.
+    #[must_use]
+    pub fn of(verdict: Verdict<'_>) -> Self {
+        let CaseResult { outcome, error, warning, warnings, transcript, .. } = verdict.result;
+        Self {
+            id: printable(&verdict.case.case_id),
+            name: printable(verdict.name),
+            outcome: *outcome,
+            error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
+            warnings: warning.iter().chain(warnings).map(|warning| printable(warning)).collect(),
+            millis: whole_millis(transcript.duration),
+            skipped_assertions: verdict.result.assertions_skipped(),
+        }
+    }
+}
+
+/// The summary of one suite, with a line break at its end.
+#[must_use]
+pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Look) -> String {
+    let mut out = String::new();
+    let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier);
+    let rest = "═".repeat(RULE.saturating_sub(title.width()).max(3));
+    let bold = look.style(Style::new().bold());
+    let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
+    let columns = Columns::of(lines, look.width);
+    for line in lines {
+        write_line(&mut out, line, &columns, look);
+    }
+    let _ = writeln!(out, "{}", "─".repeat(RULE));
+    let _ = writeln!(out, "  {}", totals(lines));
+    let yellow = look.style(AnsiColor::Yellow.on_default());
+    for warning in warnings {
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
+    }
+    out
+}
+
+/// The totals line, without its indent. What did not pass counts as failed, in the words of the contract; what could
+/// not be judged or was not run is named behind it.
+#[must_use]
+pub fn totals(lines: &[Line]) -> String {
+    let count = |outcome| lines.iter().filter(|line| line.outcome == outcome).count();
+    let passed = count(Outcome::Passed);
+    let millis: u64 = lines.iter().map(|line| line.millis).sum();
+    let skipped: u32 = lines.iter().map(|line| line.skipped_assertions).sum();
+    let mut notes = Vec::new();
+    for (number, note) in [(count(Outcome::Errored), "errored"), (count(Outcome::Skipped), "not run")] {
+        if number > 0 {
+            notes.push(format!("{number} {note}"));
+        }
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+    let failed = lines.len() - passed;
+    format!(
+        "{passed}/{} passed | {failed} failed{notes} | {skipped} skipped assertions | {millis}ms total",
+        lines.len()
+    )
+}
+
+struct Columns {
+    id: usize,
+    name: usize,
+    millis: usize,
+}
+
+impl Columns {
+    fn of(lines: &[Line], width: usize) -> Self {
+        let widest = |of: fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
+        let id = widest(|line| line.id.width()).min(40);
+        let millis = widest(|line| line.millis.to_string().len() + 2);
+        // "  ✓ ", two blanks between the columns.
+        let room = width.max(RULE).saturating_sub(4 + id + 2 + 2 + millis);
+        Self { id, name: widest(|line| line.name.width()).min(room.max(10)), millis }
+    }
+}
+
+fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
+    let (sign, color) = match line.outcome {
+        Outcome::Passed => ("✓", AnsiColor::Green),
+        Outcome::Failed | Outcome::Errored => ("✗", AnsiColor::Red),
+        Outcome::Skipped => ("○", AnsiColor::Yellow),
+    };
+    let color = look.style(color.on_default());
+    let id = pad(&line.id, columns.id);
+    let name = pad(&clip(&line.name, columns.name), columns.name);
+    let millis = format!("{}ms", line.millis);
+    let _ = writeln!(out, "  {color}{sign}{color:#} {id}  {name}  {millis:>width$}", width = columns.millis);
+    if let Some(error) = &line.error {
+        let _ = writeln!(out, "    {color}→{color:#} {error}");
+    }
+    let yellow = look.style(AnsiColor::Yellow.on_default());
+    for warning in &line.warnings {
+        let _ = writeln!(out, "    {yellow}⚠{yellow:#} {warning}");
+    }
+}
+
+impl Look {
+    fn style(self, style: Style) -> Style {
+        if self.colors { style } else { Style::new() }
+    }
+}
+
+fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// Cuts a text to so many columns.
+#[must_use]
+pub fn clip(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let fits = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    });
+    let mut out: String = fits.collect();
+    out.push('…');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(id: &str, name: &str, millis: u64, outcome: Outcome, error: Option<&str>) -> Line {
+        Line {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            outcome,
+            error: error.map(str::to_owned),
+            warnings: Vec::new(),
+            millis,
+            skipped_assertions: 0,
+        }
+    }
+
+    fn suite() -> SuiteInfo {
+        SuiteInfo {
+            path: "evals/get_weather.golden.json".to_owned(),
+            tool_name: "get_weather".to_owned(),
+            tier: "golden".to_owned(),
+            eval_file_hash: String::new(),
+            cases: 6,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_summary_of_the_contract() {
+        let lines = [
+            line("gs-get-weather-001", "trigger phrase — direct weather question", 1250, Outcome::Passed, None),
+            line("gs-get-weather-004", "rephrased — casual wording", 980, Outcome::Passed, None),
+            line(
+                "gs-get-weather-005",
+                "no raw JSON leak",
+                2100,
+                Outcome::Failed,
+                Some("responseNotContains: found \"fetchedAt\" in response"),
+            ),
+        ];
+        let warnings = ["Description hash mismatch (generated: abc123, current: def456)".to_owned()];
+        let shown = summary(&suite(), &lines, &warnings, Look { width: 80, colors: false });
+        let expected = "\
+═══ get_weather — golden evals ════════════════════════════════════
+  ✓ gs-get-weather-001  trigger phrase — direct weather question  1250ms
+  ✓ gs-get-weather-004  rephrased — casual wording                 980ms
+  ✗ gs-get-weather-005  no raw JSON leak                          2100ms
+    → responseNotContains: found \"fetchedAt\" in response
+───────────────────────────────────────────────────────────────────
+  2/3 passed | 1 failed | 0 skipped assertions | 4330ms total
+  ⚠ Description hash mismatch (generated: abc123, current: def456)
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn lines_fit_and_align_whatever_the_letters() {
+        let lines = [
+            line(
+                "日本",
+                "天気はどうですか、東京の今日の天気を教えてください、それから明日も",
+                5,
+                Outcome::Errored,
+                None,
+            ),
+            line("plain", "short", 12345, Outcome::Skipped, None),
+        ];
+        let shown = summary(&suite(), &lines, &[], Look { width: 60, colors: false });
+        let widths: Vec<usize> = shown.lines().skip(1).take(2).map(str::width).collect();
+        assert_eq!(widths[0], widths[1]);
+        assert!(widths[0] <= RULE, "{shown}");
+        assert!(shown.contains("0/2 passed | 2 failed (1 errored, 1 not run) | 0 skipped"), "{shown}");
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_raw() {
+        assert_eq!(printable("a\u{1b}[31m\r\n\u{202e}b\u{9b}é"), "a\\u{1b}[31m\\r\\n\\u{202e}b\\u{9b}é");
+    }
+}

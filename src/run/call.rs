@@ -1,0 +1,265 @@
+//! One call of an agent, from connecting to the last event, under one deadline.
+//!
+//! The deadline is the daemon's: when it passes, or the run is cancelled, the verdict is there at once and the case's
+//! slot is free. The agent still gets a cancel frame and its grace, in a task of its own ([`super::Farewells`]), before
+//! the stream is reset.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tonic::{Status, Streaming};
+
+use super::{Farewells, Shared};
+use crate::conversation::{
+    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, JsonText,
+    Payload as Json, ToolCall, ToolOutcome, Transcript,
+};
+use crate::event::{CaseRef, Payload};
+use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
+use crate::peer::stream::{Leniency, Recording};
+use crate::store::StoreError;
+use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
+use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
+
+/// Time an agent has to end a call after a cancel.
+const GRACE: Duration = Duration::from_secs(2);
+/// Time an agent has to end the stream after `finished`.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// What to call, and how.
+pub(super) struct Call<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) case: &'a CaseRef,
+    pub(super) invocation: Invocation,
+    /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
+    pub(super) stubs: Option<&'a [(String, JsonText)]>,
+    pub(super) deadline: Instant,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Streaming<InvokeResponse>, Status>> + Send>>;
+
+/// The agent's side of a call.
+enum Far {
+    /// The call was sent, no answer came yet.
+    Opening(Opening),
+    /// Events come.
+    Open(Box<Streaming<InvokeResponse>>),
+}
+
+/// Makes the call and returns what was recorded, with the reason if it is no answer.
+pub(super) async fn call(call: Call<'_>) -> Result<Exchange, StoreError> {
+    let mut recording = Recording::default();
+    let (mut stream, frames, sent) = match open(&call).await {
+        Ok(opened) => opened,
+        Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
+    };
+    let failure = loop {
+        let message = tokio::select! {
+            biased;
+            () = call.shared.control.cancel.cancelled() => break Some((Failure::Cancelled, call.shared.control.reason())),
+            () = tokio::time::sleep_until(call.deadline) => break Some((Failure::Timeout, CancelReason::Budget)),
+            message = stream.message() => message,
+        };
+        match message {
+            Ok(Some(message)) => {
+                if let Err(broken) = take(&call, &mut recording, message, &sent, &frames).await? {
+                    break Some((Failure::Protocol(broken), CancelReason::ProtocolError));
+                }
+                if recording.is_finished() {
+                    break None;
+                }
+            }
+            Ok(None) => return Ok(end(recording, None, sent.at())),
+            Err(status) => {
+                let failure = match trouble(&status, true, !recording.is_empty()) {
+                    Trouble::Over(failure) => failure,
+                    Trouble::NotDelivered(message) => Failure::Lost(message),
+                };
+                return Ok(end(recording, Some(failure), sent.at()));
+            }
+        }
+    };
+    if let Some((failure, reason)) = failure {
+        say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
+        return Ok(end(recording, Some(failure), sent.at()));
+    }
+    // Only now: an agent may take the end of our side for a cancel.
+    drop(frames);
+    let failure = match tokio::time::timeout(CLOSING, stream.message()).await {
+        Ok(Ok(None)) => None,
+        Ok(Ok(Some(_))) => Some(Failure::Protocol("an event came after `finished`, which must be the last".to_owned())),
+        Ok(Err(_)) | Err(_) => {
+            report(&call, Leniency::LeftOpen).await?;
+            None
+        }
+    };
+    let failure = failure.or_else(|| recording.failure());
+    let (transcript, warnings) = recording.into_transcript();
+    Ok(Exchange { transcript, failure, warnings })
+}
+
+type Opened = (Streaming<InvokeResponse>, mpsc::Sender<InvokeRequest>, Sent);
+
+/// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
+async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
+    let begun = Instant::now();
+    let mut backoff = Backoff::new();
+    let mut last = "no connection".to_owned();
+    let unreachable = |backoff: &Backoff, last: &str| {
+        let (attempts, seconds) = (backoff.attempts().max(1), begun.elapsed().as_secs_f64());
+        Failure::Unreachable(format!(
+            "{}: {attempts} attempts in {seconds:.1} s, the last one: {last}",
+            call.shared.agent.url
+        ))
+    };
+    loop {
+        let left = call.deadline.saturating_duration_since(Instant::now());
+        // Built anew for each attempt: the budget shrinks while we wait for a connection.
+        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() });
+        let (outgoing, frames, sent) = Outgoing::new(start);
+        let agent = call.shared.agent.clone();
+        // The start frame is queued before the call is awaited: many servers send their headers with the first event.
+        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE).await });
+        let status = tokio::select! {
+            biased;
+            () = call.shared.control.cancel.cancelled() => {
+                if sent.at().is_some() {
+                    say_farewell(&call.shared.farewells, Far::Opening(opening), frames, call.shared.control.reason());
+                }
+                return Err((Failure::Cancelled, sent.at()));
+            }
+            () = tokio::time::sleep_until(call.deadline) => {
+                if sent.at().is_none() {
+                    return Err((unreachable(&backoff, &last), None));
+                }
+                say_farewell(&call.shared.farewells, Far::Opening(opening), frames, CancelReason::Budget);
+                return Err((Failure::Timeout, sent.at()));
+            }
+            opened = &mut opening => match opened {
+                Ok(stream) => return Ok((stream, frames, sent)),
+                Err(status) => status,
+            },
+        };
+        match trouble(&status, sent.at().is_some(), false) {
+            Trouble::Over(failure) => return Err((failure, sent.at())),
+            Trouble::NotDelivered(message) => last = message,
+        }
+        tokio::select! {
+            () = call.shared.control.cancel.cancelled() => return Err((Failure::Cancelled, None)),
+            () = tokio::time::sleep_until(call.deadline) => return Err((unreachable(&backoff, &last), None)),
+            () = tokio::time::sleep(backoff.next()) => {}
+        }
+    }
+}
+
+/// Takes one event: into the record, into the log, and answers it where it asks for something. The inner error is the
+/// rule that the agent broke.
+async fn take(
+    call: &Call<'_>,
+    recording: &mut Recording,
+    message: InvokeResponse,
+    sent: &Sent,
+    frames: &mpsc::Sender<InvokeRequest>,
+) -> Result<Result<(), String>, StoreError> {
+    let bytes = message.encoded_len();
+    let event = match event_from_proto(message) {
+        Ok(event) => event,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let bent_before = recording.leniencies().len();
+    if let Err(broken) = recording.take(&event, bytes, elapsed(sent.at())) {
+        return Ok(Err(broken));
+    }
+    for rule in recording.leniencies().iter().skip(bent_before) {
+        report(call, *rule).await?;
+    }
+    let wanted = match (&event.kind, call.stubs) {
+        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some((call.call_id.clone(), stub_for(call, stubs))),
+        _ => None,
+    };
+    log(call, event).await?;
+    if let Some((call_id, (outcome, unstubbed))) = wanted {
+        let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
+        let frame = InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) };
+        call.shared
+            .journal
+            .case(call.case, call.invocation.turn, Payload::StubServed { call_id, outcome, unstubbed })
+            .await?;
+        // An agent that does not read cannot hold the case longer than its deadline; the main loop sees it pass.
+        let _ = tokio::time::timeout_at(call.deadline, frames.send(frame)).await;
+    }
+    Ok(Ok(()))
+}
+
+/// What the daemon answers to a tool call, and whether the case has no stub for it.
+fn stub_for(call: &ToolCall, stubs: &[(String, JsonText)]) -> (ToolOutcome, bool) {
+    match stubs.iter().find(|(tool, _)| *tool == call.name) {
+        Some((_, answer)) => (ToolOutcome::Result(Some(Json::Json(answer.clone()))), false),
+        None => {
+            let fault = Fault {
+                code: tonic::Code::NotFound.into(),
+                reason: "UNSTUBBED".to_owned(),
+                message: format!("the case has no stub for the tool {:?}", call.name),
+                origin: FaultOrigin::Daemon,
+                retryable: false,
+            };
+            (ToolOutcome::Error(fault), true)
+        }
+    }
+}
+
+/// Text deltas are not stored: they make up most of a stream, and the answer holds their text.
+async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), StoreError> {
+    if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
+        return Ok(());
+    }
+    call.shared.journal.case(call.case, call.invocation.turn, Payload::Agent(event)).await
+}
+
+/// Reports a rule that the agent bent, once a run.
+async fn report(call: &Call<'_>, rule: Leniency) -> Result<(), StoreError> {
+    if !call.shared.is_news(rule) {
+        return Ok(());
+    }
+    call.shared.journal.case(call.case, 0, Payload::Warning(rule.message().to_owned())).await
+}
+
+/// Asks the agent to end the call and resets the stream after its grace, without holding up the case.
+fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequest>, reason: CancelReason) {
+    // When the queue is full the agent is not reading, and will not read this either.
+    let _ = frames.try_send(cancel_to_proto(reason, GRACE));
+    let hurry = farewells.hurry.clone();
+    farewells.tasks.spawn(async move {
+        let ending = async move {
+            let _frames = frames;
+            let mut stream = match far {
+                Far::Open(stream) => stream,
+                Far::Opening(opening) => match opening.await {
+                    Ok(stream) => Box::new(stream),
+                    Err(_) => return,
+                },
+            };
+            while let Ok(Some(_)) = stream.message().await {}
+        };
+        // Dropping the stream resets it.
+        tokio::select! {
+            _ = tokio::time::timeout(GRACE, ending) => {}
+            () = hurry.cancelled() => {}
+        }
+    });
+}
+
+/// The exchange of a call that ended without `finished`.
+fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) -> Exchange {
+    let failure = failure.or_else(|| recording.failure());
+    let (transcript, warnings) = recording.into_transcript();
+    Exchange { transcript: Transcript { duration: elapsed(sent), ..transcript }, failure, warnings }
+}
+
+fn elapsed(sent: Option<Instant>) -> Duration {
+    sent.map_or(Duration::ZERO, |sent| sent.elapsed())
+}

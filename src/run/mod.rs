@@ -1,0 +1,207 @@
+//! The engine: runs a plan against an agent and writes what happens into the run's log. The only place that awaits
+//! agents.
+//!
+//! [`execute`] is one run from `RunStarted` to `RunFinished`; [`scheduler`] decides when a case may start, [`case`] runs
+//! one case, [`call`] makes one call and keeps its time. Verdicts are made elsewhere ([`crate::check`]), from what was
+//! recorded.
+
+mod call;
+mod case;
+mod journal;
+mod scheduler;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::conversation::{CancelReason, Description, Fault, FaultOrigin};
+use crate::event::{CaseRef, Payload, Run, State, SuiteInfo};
+use crate::peer::agent::Agent;
+use crate::peer::stream::Leniency;
+use crate::plan::{Plan, PlannedCase, RunSpec};
+use crate::store::{Store, StoreError};
+use crate::verdict::{Blame, CaseResult, Cause};
+use journal::Journal;
+
+/// Time to reach the agent before the first case; after that the run cannot begin.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a run needs from its surroundings.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// Where the log is written.
+    pub store: Arc<Store>,
+    /// Owns the ends of cancelled calls: an agent gets its grace while its case's slot is free again.
+    pub farewells: Farewells,
+}
+
+/// Owns the ends of calls that were given up.
+#[derive(Debug, Clone, Default)]
+pub struct Farewells {
+    tasks: TaskTracker,
+    hurry: CancellationToken,
+}
+
+impl Farewells {
+    /// Ends all that are left at once, and waits until they are gone.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        // Most agents react to a cancel at once; those that do not are reset.
+        let _ = tokio::time::timeout(Duration::from_millis(300), self.tasks.wait()).await;
+        self.hurry.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// How a run is told to end early.
+#[derive(Debug, Clone, Default)]
+pub struct Control {
+    /// No further case starts; those in flight go on.
+    stop: CancellationToken,
+    /// Cases in flight are cancelled too.
+    cancel: CancellationToken,
+    reason: Arc<OnceLock<CancelReason>>,
+}
+
+impl Control {
+    /// Lets the cases in flight end and starts no other.
+    pub fn stop(&self, reason: CancelReason) {
+        self.reason.get_or_init(|| reason);
+        self.stop.cancel();
+    }
+
+    /// Ends the run now.
+    pub fn cancel(&self, reason: CancelReason) {
+        self.stop(reason);
+        self.cancel.cancel();
+    }
+
+    fn reason(&self) -> CancelReason {
+        self.reason.get().copied().unwrap_or(CancelReason::User)
+    }
+
+    /// Why cases are not run any more, for people.
+    fn why(&self) -> &'static str {
+        match self.reason() {
+            CancelReason::Shutdown => "the daemon was stopped",
+            CancelReason::User | CancelReason::Budget | CancelReason::ProtocolError => "the run was cancelled",
+        }
+    }
+}
+
+/// What all cases of a run share.
+struct Shared {
+    spec: RunSpec,
+    agent: Agent,
+    description: Description,
+    journal: Journal,
+    control: Control,
+    farewells: Farewells,
+    /// Rules that were bent: each is reported once.
+    bent: Mutex<HashSet<Leniency>>,
+}
+
+impl Shared {
+    /// Whether a rule is bent for the first time in this run.
+    fn is_news(&self, rule: Leniency) -> bool {
+        self.bent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(rule)
+    }
+
+    /// How the agent wants to be called: by the id on its card, else by the daemon's name for it.
+    fn agent_id(&self) -> String {
+        let id = &self.description.card.agent_id;
+        if id.is_empty() { self.agent.name.clone() } else { id.clone() }
+    }
+}
+
+/// Runs a plan to its end and writes its log; `run` is the run as it was created.
+///
+/// # Errors
+/// When the log cannot be written; then nothing is known of the run any more, and nobody is told that it passed.
+pub async fn execute(
+    mut run: Run,
+    plan: Plan,
+    agent: Agent,
+    surroundings: Surroundings,
+    control: Control,
+) -> Result<(), StoreError> {
+    let journal = Journal::new(surroundings.store, run.run_id.clone());
+    run.state = State::Running;
+    run.agent_endpoint = agent.url.clone();
+    let spec = run.spec.clone();
+    journal.run(Payload::RunStarted(Box::new(run))).await?;
+    journal.planned(&plan.cases).await?;
+    let described = tokio::select! {
+        described = agent.describe(PATIENCE) => described,
+        () = control.stop.cancelled() => {
+            journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why())).await?;
+            return finish(&journal, State::Cancelled, None, None).await;
+        }
+    };
+    let (description, undeclared) = match described {
+        Ok(described) => described,
+        Err(error) => {
+            let message = error.to_string();
+            journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Unreachable, Blame::Network, &message)).await?;
+            let fault = Fault {
+                code: tonic::Code::Unavailable.into(),
+                reason: "AGENT_UNREACHABLE".to_owned(),
+                message: format!("agent {:?}: {message}", agent.name),
+                origin: FaultOrigin::Transport,
+                retryable: true,
+            };
+            return finish(&journal, State::Errored, None, Some(fault)).await;
+        }
+    };
+    if undeclared {
+        let text = "the agent does not describe itself; it is taken for one without capabilities and tools";
+        journal.run(Payload::Warning(text.to_owned())).await?;
+    }
+    let card = description.card.clone();
+    let shared = Shared {
+        spec,
+        agent,
+        description,
+        journal: journal.clone(),
+        control: control.clone(),
+        farewells: surroundings.farewells,
+        bent: Mutex::default(),
+    };
+    scheduler::run_all(Arc::new(shared), plan.cases).await?;
+    let totals = journal.current().await?.totals;
+    let state = if control.stop.is_cancelled() { State::Cancelled } else { State::of(&totals) };
+    finish(&journal, state, Some(card), None).await
+}
+
+async fn finish(
+    journal: &Journal,
+    state: State,
+    agent: Option<crate::conversation::AgentCard>,
+    error: Option<Fault>,
+) -> Result<(), StoreError> {
+    let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current().await? };
+    journal.run(Payload::RunFinished(Box::new(run))).await
+}
+
+/// What the log says about the suites of a plan.
+#[must_use]
+pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
+    let infos = plan.suites.iter().map(|suite| SuiteInfo {
+        path: suite.path.clone(),
+        tool_name: suite.tool_name.clone(),
+        tier: suite.tier.name().to_owned(),
+        eval_file_hash: suite.file_hash.clone(),
+        cases: u32::try_from(plan.cases.iter().filter(|case| Arc::ptr_eq(&case.suite, suite)).count())
+            .unwrap_or(u32::MAX),
+        warnings: suite.warnings.iter().map(ToString::to_string).collect(),
+    });
+    infos.collect()
+}
+
+/// Names a case of the plan; attempts count from 1.
+fn case_ref(planned: &PlannedCase, attempt: u32) -> CaseRef {
+    CaseRef { suite: Arc::from(planned.suite.path.as_str()), case_id: Arc::from(planned.case().id.as_str()), attempt }
+}

@@ -1,0 +1,77 @@
+//! Decides when a case may start: in the order of the plan, as many at a time as there are permits.
+//!
+//! One task a case, owned by a `JoinSet`: nothing polls, a case that ends frees its permit in the same moment, and a case
+//! whose task dies is still reported.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::{Shared, case, case_ref};
+use crate::conversation::Transcript;
+use crate::event::{CaseRef, Payload};
+use crate::plan::PlannedCase;
+use crate::store::StoreError;
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+
+type CaseTasks = JoinSet<Result<(), StoreError>>;
+
+/// Runs all cases; those that are not started because the run is told to end are reported as not run.
+pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), StoreError> {
+    let limit = shared.description.max_concurrent_invocations.unwrap_or(u32::MAX).min(shared.spec.concurrency);
+    let permits = Arc::new(Semaphore::new(limit.max(1) as usize));
+    let mut tasks = CaseTasks::new();
+    let mut running: HashMap<Id, CaseRef> = HashMap::new();
+    let mut waiting = cases.into_iter();
+    while waiting.len() > 0 {
+        let permit = tokio::select! {
+            biased;
+            () = shared.control.stop.cancelled() => break,
+            Some(ended) = tasks.join_next_with_id() => {
+                reap(&shared, &mut running, ended).await?;
+                continue;
+            }
+            permit = Arc::clone(&permits).acquire_owned() => permit,
+        };
+        // The semaphore is never closed, and the loop runs while a case waits.
+        let (Ok(permit), Some(planned)) = (permit, waiting.next()) else { break };
+        let case = case_ref(&planned, 1);
+        let task = {
+            let (shared, case) = (Arc::clone(&shared), case.clone());
+            async move {
+                let _permit = permit;
+                case::run(&shared, &planned, case).await
+            }
+        };
+        running.insert(tasks.spawn(task).id(), case);
+    }
+    while let Some(ended) = tasks.join_next_with_id().await {
+        reap(&shared, &mut running, ended).await?;
+    }
+    let rest: Vec<PlannedCase> = waiting.collect();
+    let why = shared.control.why();
+    shared.journal.not_run(&rest, || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, why)).await
+}
+
+/// Takes the end of a case's task; one that panicked left its case without a verdict.
+async fn reap(
+    shared: &Shared,
+    running: &mut HashMap<Id, CaseRef>,
+    ended: Result<(Id, Result<(), StoreError>), JoinError>,
+) -> Result<(), StoreError> {
+    let error = match ended {
+        Ok((id, result)) => {
+            running.remove(&id);
+            return result;
+        }
+        Err(error) => error,
+    };
+    let Some(case) = running.remove(&error.id()) else { return Ok(()) };
+    tracing::error!(suite = %case.suite, case = %case.case_id, %error, "the task of a case died");
+    let text = "the daemon failed while it ran this case";
+    let transcript = Transcript::default();
+    let result = CaseResult::without_assertions(Outcome::Errored, Cause::Cancelled, Blame::Daemon, text, transcript);
+    shared.journal.case(&case, 0, Payload::CaseFinished(Box::new(result))).await
+}

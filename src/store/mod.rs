@@ -1,0 +1,235 @@
+//! What the daemon keeps: runs with their logs, and bundles.
+//!
+//! A run's log is numbered without gaps, and an event is stored before anybody sees it. Watchers are cursors: they read
+//! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Everything lives in
+//! memory here, the shape of the interface is that of a database: that is why writing is `async` and can fail.
+//!
+//! Memory is bounded by [`Limits`]: the oldest finished runs are forgotten first, and bundles with the last run that
+//! used them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::event::{CaseRef, Payload, Run, RunEvent};
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Runs, finished ones included.
+    pub runs: usize,
+    /// Bytes of bundles that no run uses yet or any more, in all.
+    pub bundle_bytes: u64,
+}
+
+/// Why something could not be stored or found.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum StoreError {
+    /// No such run.
+    #[error("there is no run {0:?}")]
+    UnknownRun(String),
+    /// The same request id came with another request.
+    #[error("the request id {0:?} was used for another request")]
+    RequestIdReused(String),
+    /// All runs that may be kept are still going on.
+    #[error("{0} runs are waiting or running, which is the most there can be")]
+    Full(usize),
+}
+
+/// An event that has no number yet.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// The case it belongs to.
+    pub case: Option<CaseRef>,
+    /// Turn of the dialogue; 0 where there is none.
+    pub turn: u32,
+    /// What happened.
+    pub payload: Payload,
+}
+
+/// Keeps runs and bundles.
+#[derive(Debug)]
+pub struct Store {
+    limits: Limits,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: HashMap<String, Log>,
+    /// Run ids, oldest first.
+    order: VecDeque<String>,
+    by_request: HashMap<String, String>,
+    bundles: HashMap<[u8; 32], Arc<[u8]>>,
+    /// Digests of bundles, oldest first.
+    bundle_order: VecDeque<[u8; 32]>,
+}
+
+#[derive(Debug)]
+struct Log {
+    run: Run,
+    request_id: String,
+    events: Vec<Arc<RunEvent>>,
+    newest: watch::Sender<u64>,
+}
+
+impl Store {
+    /// An empty store.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, inner: Mutex::default() }
+    }
+
+    /// Adds a run. The same `request_id` with the same spec gives the run that is there already, and `true`.
+    ///
+    /// # Errors
+    /// When the request id belongs to another request, or nothing more can be kept.
+    pub async fn create_run(&self, run: Run, request_id: &str) -> Result<(Run, bool), StoreError> {
+        let mut inner = self.lock();
+        if !request_id.is_empty()
+            && let Some(existing) = inner.by_request.get(request_id).and_then(|id| inner.runs.get(id))
+        {
+            if existing.run.spec == run.spec {
+                return Ok((existing.run.clone(), true));
+            }
+            return Err(StoreError::RequestIdReused(request_id.to_owned()));
+        }
+        if inner.runs.len() >= self.limits.runs {
+            inner.forget_oldest_run().ok_or(StoreError::Full(self.limits.runs))?;
+        }
+        let id = run.run_id.clone();
+        if !request_id.is_empty() {
+            inner.by_request.insert(request_id.to_owned(), id.clone());
+        }
+        let (newest, _) = watch::channel(0);
+        let request_id = request_id.to_owned();
+        inner.runs.insert(id.clone(), Log { run: run.clone(), request_id, events: Vec::new(), newest });
+        inner.order.push_back(id);
+        Ok((run, false))
+    }
+
+    /// A run as of its newest event.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn run(&self, run_id: &str) -> Result<Run, StoreError> {
+        self.with_log(run_id, |log| log.run.clone())
+    }
+
+    /// Runs, newest first: at most `limit` of those older than `before`.
+    pub async fn runs(&self, before: Option<&str>, limit: usize) -> Vec<Run> {
+        let inner = self.lock();
+        let newest_first = inner.order.iter().rev();
+        let older: Box<dyn Iterator<Item = &String>> = match before {
+            None => Box::new(newest_first),
+            Some(before) => Box::new(newest_first.skip_while(move |id| *id != before).skip(1)),
+        };
+        older.take(limit).filter_map(|id| inner.runs.get(id)).map(|log| log.run.clone()).collect()
+    }
+
+    /// Appends events to a run's log; they get the next numbers, all of them or none.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn append(&self, run_id: &str, drafts: Vec<Draft>) -> Result<(), StoreError> {
+        let at = Timestamp::now();
+        self.with_log(run_id, |log| {
+            for draft in drafts {
+                let sequence = log.run.last_sequence + 1;
+                let event = RunEvent { sequence, at, case: draft.case, turn: draft.turn, payload: draft.payload };
+                log.run.apply(&event);
+                log.events.push(Arc::new(event));
+            }
+            log.newest.send_replace(log.run.last_sequence);
+        })
+    }
+
+    /// Marks a run without an event, such as being cancelled.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn mark_cancelling(&self, run_id: &str) -> Result<Run, StoreError> {
+        self.with_log(run_id, |log| {
+            if !log.run.state.is_final() {
+                log.run.state = crate::event::State::Cancelling;
+            }
+            log.run.clone()
+        })
+    }
+
+    /// At most `limit` events with numbers above `after`, in order.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn read(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Arc<RunEvent>>, StoreError> {
+        self.with_log(run_id, |log| {
+            let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.events.len());
+            log.events[from..].iter().take(limit).cloned().collect()
+        })
+    }
+
+    /// The number of a run's newest event, to wait on.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn newest(&self, run_id: &str) -> Result<watch::Receiver<u64>, StoreError> {
+        self.with_log(run_id, |log| log.newest.subscribe())
+    }
+
+    /// Keeps a bundle, whose digest the caller has checked; `true` when it was there already.
+    pub async fn put_bundle(&self, digest: [u8; 32], bytes: Arc<[u8]>) -> bool {
+        let mut inner = self.lock();
+        if inner.bundles.insert(digest, bytes).is_some() {
+            return true;
+        }
+        inner.bundle_order.push_back(digest);
+        inner.forget_unused_bundles(self.limits.bundle_bytes, digest);
+        false
+    }
+
+    /// The bytes of a bundle.
+    pub async fn bundle(&self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {
+        self.lock().bundles.get(digest).cloned()
+    }
+
+    fn with_log<T>(&self, run_id: &str, f: impl FnOnce(&mut Log) -> T) -> Result<T, StoreError> {
+        let mut inner = self.lock();
+        inner.runs.get_mut(run_id).map(f).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while the lock is held, and the maps are whole after every statement.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Forgets the oldest finished run.
+    fn forget_oldest_run(&mut self) -> Option<()> {
+        let is_over = |id: &String| self.runs.get(id).is_none_or(|log| log.run.state.is_final());
+        let position = self.order.iter().position(is_over)?;
+        let id = self.order.remove(position)?;
+        if let Some(log) = self.runs.remove(&id) {
+            self.by_request.remove(&log.request_id);
+        }
+        Some(())
+    }
+
+    /// Forgets the oldest bundles that no run uses, until the rest of those fits; `newest` was just uploaded and stays.
+    fn forget_unused_bundles(&mut self, limit: u64, newest: [u8; 32]) {
+        let used: std::collections::HashSet<[u8; 32]> = self.runs.values().map(|log| log.run.spec.bundle).collect();
+        let unused = |digest: &[u8; 32]| *digest != newest && !used.contains(digest);
+        let mut bytes: u64 =
+            self.bundles.iter().filter(|(digest, _)| unused(digest)).map(|(_, b)| b.len() as u64).sum();
+        let bundles = &mut self.bundles;
+        self.bundle_order.retain(|digest| {
+            if bytes <= limit || !unused(digest) {
+                return true;
+            }
+            bytes -= bundles.remove(digest).map_or(0, |bundle| bundle.len() as u64);
+            false
+        });
+    }
+}

@@ -1,0 +1,587 @@
+//! `forge.agent.v1` ↔ [`crate::conversation`].
+
+use std::time::Duration;
+
+use super::agent as pb;
+use crate::conversation::{
+    AgentCard, AgentEvent, AgentEventKind, CancelReason, Description, Fault, FaultOrigin, FinishReason, Finished,
+    Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
+};
+use crate::json::write_string;
+
+/// Longest error text that is kept, in characters; the rest is counted.
+const MAX_ERROR_CHARS: usize = 2_000;
+
+/// A value from the wire that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct WireError {
+    /// The field, in the words of the proto.
+    pub field: &'static str,
+    /// What is wrong with its value.
+    pub problem: String,
+}
+
+impl WireError {
+    /// A field with a value that cannot be taken.
+    #[must_use]
+    pub fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+}
+
+/// Shortens a text that somebody else wrote and says by how much.
+#[must_use]
+pub fn shorten(text: &str) -> String {
+    match text.char_indices().nth(MAX_ERROR_CHARS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}… ({} characters in all)", &text[..end], text.chars().count()),
+    }
+}
+
+/// The first frame of a call.
+#[must_use]
+pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
+    let context = pb::CallContext {
+        agent_id: call.agent_id.clone(),
+        suite: call.suite.clone(),
+        repeat: 1,
+        request_id: call.invocation_id.clone(),
+        run_id: call.run_id.clone(),
+        case_id: call.case_id.clone(),
+        turn: call.turn,
+        attempt: call.attempt,
+        budget: Some(duration_to_proto(call.budget)),
+        ..pb::CallContext::default()
+    };
+    let start = pb::InvokeStart {
+        context: Some(context),
+        invocation_id: call.invocation_id.clone(),
+        conversation_id: call.conversation_id.clone(),
+        messages: call.messages.iter().map(message_to_proto).collect(),
+        tool_mode: tool_mode_to_proto(call.tool_mode).into(),
+        max_model_turns: call.max_model_turns,
+        // Always, so that a stream that is cut keeps its partial text.
+        want_deltas: true,
+        ..pb::InvokeStart::default()
+    };
+    pb::InvokeRequest { frame: Some(pb::invoke_request::Frame::Start(start)) }
+}
+
+/// The frame that asks an agent to end a call.
+#[must_use]
+pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeRequest {
+    let (reason, message) = match reason {
+        CancelReason::User => (pb::CancelReason::User, "the run was cancelled"),
+        CancelReason::Budget => (pb::CancelReason::Budget, "the time of the case ran out"),
+        CancelReason::ProtocolError => (pb::CancelReason::ProtocolError, "the agent broke the protocol"),
+        CancelReason::Shutdown => (pb::CancelReason::Shutdown, "the daemon stops"),
+    };
+    let cancel =
+        pb::InvokeCancel { reason: reason.into(), message: message.to_owned(), grace: Some(duration_to_proto(grace)) };
+    pb::InvokeRequest { frame: Some(pb::invoke_request::Frame::Cancel(cancel)) }
+}
+
+/// What the daemon answers to a tool call.
+#[must_use]
+pub fn tool_result_to_proto(call_id: &str, outcome: &ToolOutcome, unstubbed: bool) -> pb::ToolResult {
+    let outcome = match outcome {
+        ToolOutcome::Result(result) => pb::tool_result::Outcome::Result(result_to_proto(result.as_ref())),
+        ToolOutcome::Error(fault) => pb::tool_result::Outcome::Error(fault_to_proto(fault)),
+    };
+    pb::ToolResult { call_id: call_id.to_owned(), outcome: Some(outcome), unstubbed }
+}
+
+/// Reads what [`tool_result_to_proto`] wrote: call id, outcome, whether the case has no stub for the tool.
+///
+/// # Errors
+/// When no outcome is set.
+pub fn tool_result_from_proto(result: pb::ToolResult) -> Result<(String, ToolOutcome, bool), WireError> {
+    let outcome = match result.outcome {
+        Some(pb::tool_result::Outcome::Result(json)) => ToolOutcome::Result(json_from_proto(Some(json))),
+        Some(pb::tool_result::Outcome::Error(fault)) => ToolOutcome::Error(fault_from_proto(fault)),
+        None => return Err(WireError::new("tool_result.outcome", "is not set")),
+    };
+    Ok((result.call_id, outcome, result.unstubbed))
+}
+
+/// A message of a conversation.
+#[must_use]
+pub fn message_to_proto(message: &Message) -> pb::Message {
+    let role = match message.role {
+        Role::System => pb::Role::System,
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+    };
+    let parts = message.parts.iter().map(|part| {
+        let content = match part {
+            Part::Text(text) => pb::part::Content::Text(text.clone()),
+            Part::Reasoning(text) => pb::part::Content::Reasoning(text.clone()),
+            Part::Data(json) => pb::part::Content::Data(json_to_proto(json)),
+        };
+        pb::Part { content: Some(content) }
+    });
+    pb::Message { role: role.into(), parts: parts.collect(), ..pb::Message::default() }
+}
+
+/// Reads a message. A role that is not told is the assistant's: agents send no other. Parts that are neither text, data
+/// nor reasoning are left out.
+#[must_use]
+pub fn message_from_proto(message: pb::Message) -> Message {
+    let role = match message.role() {
+        pb::Role::System => Role::System,
+        pb::Role::User => Role::User,
+        pb::Role::Tool => Role::Tool,
+        pb::Role::Assistant | pb::Role::Unspecified => Role::Assistant,
+    };
+    let parts = message.parts.into_iter().filter_map(|part| match part.content? {
+        pb::part::Content::Text(text) => Some(Part::Text(text)),
+        pb::part::Content::Reasoning(text) => Some(Part::Reasoning(text)),
+        pb::part::Content::Data(json) => match json_from_proto(Some(json))? {
+            Payload::Json(text) => Some(Part::Data(text)),
+            Payload::Malformed(_) => None,
+        },
+        pb::part::Content::Blob(_) | pb::part::Content::ToolUse(_) | pb::part::Content::ToolOutput(_) => None,
+    });
+    Message { role, parts: parts.collect() }
+}
+
+/// An event as an agent sends it.
+#[must_use]
+pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
+    use pb::invoke_response::Event;
+    let payload = match &event.kind {
+        AgentEventKind::Accepted { instance_id } => Some(Event::Accepted(pb::InvokeAccepted {
+            instance_id: instance_id.clone(),
+            ..pb::InvokeAccepted::default()
+        })),
+        AgentEventKind::TextDelta { text, reasoning } => {
+            let channel = if *reasoning { pb::TextChannel::Reasoning } else { pb::TextChannel::Answer };
+            Some(Event::TextDelta(pb::TextDelta {
+                text: text.clone(),
+                channel: channel.into(),
+                ..pb::TextDelta::default()
+            }))
+        }
+        AgentEventKind::ToolStarted { call, awaits_result } => {
+            Some(Event::ToolStarted(pb::ToolCallStarted { awaits_result: *awaits_result, ..started_to_proto(call) }))
+        }
+        AgentEventKind::ToolFinished { call_id, outcome, duration } => {
+            Some(Event::ToolFinished(finished_to_proto(call_id, outcome.as_ref(), *duration)))
+        }
+        AgentEventKind::ModelTurn { index, model, usage } => Some(Event::ModelTurn(pb::ModelTurn {
+            index: *index,
+            model: model.clone(),
+            usage: usage.as_ref().map(usage_to_proto),
+            ..pb::ModelTurn::default()
+        })),
+        AgentEventKind::Log { level, message } => {
+            Some(Event::Log(pb::LogLine { level: level.clone(), message: message.clone(), ..pb::LogLine::default() }))
+        }
+        AgentEventKind::Finished(finished) => Some(Event::Finished(pb::InvokeFinished {
+            finish_reason: finish_reason_to_proto(finished.reason).into(),
+            response: finished.response.as_ref().map(message_to_proto),
+            usage: finished.usage.as_ref().map(usage_to_proto),
+            error: finished.error.as_ref().map(fault_to_proto),
+            tool_calls: finished.tool_calls,
+            ..pb::InvokeFinished::default()
+        })),
+        AgentEventKind::Unknown => None,
+    };
+    pb::InvokeResponse { seq: event.seq, elapsed: event.elapsed.map(duration_to_proto), event: payload }
+}
+
+/// Reads an event of an agent.
+///
+/// # Errors
+/// When a value is unknown on which the verdict depends.
+pub fn event_from_proto(event: pb::InvokeResponse) -> Result<AgentEvent, WireError> {
+    use pb::invoke_response::Event;
+    let kind = match event.event {
+        None => AgentEventKind::Unknown,
+        Some(Event::Accepted(accepted)) => AgentEventKind::Accepted { instance_id: accepted.instance_id },
+        Some(Event::TextDelta(delta)) => {
+            let reasoning = delta.channel() == pb::TextChannel::Reasoning;
+            AgentEventKind::TextDelta { text: delta.text, reasoning }
+        }
+        Some(Event::ToolStarted(started)) => {
+            let awaits_result = started.awaits_result;
+            AgentEventKind::ToolStarted { call: started_from_proto(started), awaits_result }
+        }
+        Some(Event::ToolFinished(finished)) => {
+            let (call_id, outcome, duration) = finished_from_proto(finished);
+            AgentEventKind::ToolFinished { call_id, outcome, duration }
+        }
+        Some(Event::ModelTurn(turn)) => AgentEventKind::ModelTurn {
+            index: turn.index,
+            model: turn.model,
+            usage: turn.usage.as_ref().map(usage_from_proto),
+        },
+        Some(Event::Log(line)) => AgentEventKind::Log { level: line.level, message: line.message },
+        Some(Event::Finished(finished)) => AgentEventKind::Finished(finish_from_proto(finished)?),
+    };
+    Ok(AgentEvent { seq: event.seq, elapsed: event.elapsed.and_then(duration_from_proto), kind })
+}
+
+fn finish_from_proto(finished: pb::InvokeFinished) -> Result<Finished, WireError> {
+    let reason = match pb::FinishReason::try_from(finished.finish_reason) {
+        Ok(pb::FinishReason::Unspecified) if finished.error.is_some() => FinishReason::Failed,
+        Ok(pb::FinishReason::Unspecified | pb::FinishReason::Completed) => FinishReason::Completed,
+        Ok(pb::FinishReason::ToolCalls) => FinishReason::ToolCalls,
+        Ok(pb::FinishReason::MaxModelTurns) => FinishReason::MaxModelTurns,
+        Ok(pb::FinishReason::MaxTokens) => FinishReason::MaxTokens,
+        Ok(pb::FinishReason::Refused) => FinishReason::Refused,
+        Ok(pb::FinishReason::Cancelled) => FinishReason::Cancelled,
+        Ok(pb::FinishReason::BudgetExceeded) => FinishReason::BudgetExceeded,
+        Ok(pb::FinishReason::Failed) => FinishReason::Failed,
+        Ok(pb::FinishReason::InputRequired) => FinishReason::InputRequired,
+        Err(_) => {
+            let problem = format!("{} is no known reason", finished.finish_reason);
+            return Err(WireError::new("finished.finish_reason", problem));
+        }
+    };
+    Ok(Finished {
+        reason,
+        response: finished.response.map(message_from_proto),
+        usage: finished.usage.as_ref().map(usage_from_proto),
+        error: finished.error.map(fault_from_proto),
+        tool_calls: finished.tool_calls,
+    })
+}
+
+const fn finish_reason_to_proto(reason: FinishReason) -> pb::FinishReason {
+    match reason {
+        FinishReason::Completed => pb::FinishReason::Completed,
+        FinishReason::ToolCalls => pb::FinishReason::ToolCalls,
+        FinishReason::MaxModelTurns => pb::FinishReason::MaxModelTurns,
+        FinishReason::MaxTokens => pb::FinishReason::MaxTokens,
+        FinishReason::Refused => pb::FinishReason::Refused,
+        FinishReason::Cancelled => pb::FinishReason::Cancelled,
+        FinishReason::BudgetExceeded => pb::FinishReason::BudgetExceeded,
+        FinishReason::Failed => pb::FinishReason::Failed,
+        FinishReason::InputRequired => pb::FinishReason::InputRequired,
+    }
+}
+
+/// A tool call with its outcome, as one record.
+#[must_use]
+pub fn tool_call_to_proto(call: &ToolCall) -> pb::ToolCallRecord {
+    let is_open = call.outcome.is_none() && call.duration.is_none();
+    pb::ToolCallRecord {
+        started: Some(started_to_proto(call)),
+        finished: (!is_open).then(|| finished_to_proto(&call.call_id, call.outcome.as_ref(), call.duration)),
+    }
+}
+
+/// Reads a tool call.
+///
+/// # Errors
+/// When its start is missing.
+pub fn tool_call_from_proto(record: pb::ToolCallRecord) -> Result<ToolCall, WireError> {
+    let started = record.started.ok_or_else(|| WireError::new("tool_call.started", "is not set"))?;
+    let mut call = started_from_proto(started);
+    if let Some(finished) = record.finished {
+        (_, call.outcome, call.duration) = finished_from_proto(finished);
+    }
+    Ok(call)
+}
+
+fn started_to_proto(call: &ToolCall) -> pb::ToolCallStarted {
+    pb::ToolCallStarted {
+        call_id: call.call_id.clone(),
+        name: call.name.clone(),
+        params: call.params.as_ref().map(payload_to_proto),
+        ..pb::ToolCallStarted::default()
+    }
+}
+
+fn started_from_proto(started: pb::ToolCallStarted) -> ToolCall {
+    ToolCall {
+        call_id: started.call_id,
+        name: started.name,
+        params: json_from_proto(started.params),
+        outcome: None,
+        duration: None,
+    }
+}
+
+fn finished_to_proto(call_id: &str, outcome: Option<&ToolOutcome>, took: Option<Duration>) -> pb::ToolCallFinished {
+    let outcome = outcome.map(|outcome| match outcome {
+        ToolOutcome::Result(result) => pb::tool_call_finished::Outcome::Result(result_to_proto(result.as_ref())),
+        ToolOutcome::Error(fault) => pb::tool_call_finished::Outcome::Error(fault_to_proto(fault)),
+    });
+    pb::ToolCallFinished {
+        call_id: call_id.to_owned(),
+        outcome,
+        duration: took.map(duration_to_proto),
+        ..pb::ToolCallFinished::default()
+    }
+}
+
+fn finished_from_proto(finished: pb::ToolCallFinished) -> (String, Option<ToolOutcome>, Option<Duration>) {
+    let outcome = finished.outcome.map(|outcome| match outcome {
+        pb::tool_call_finished::Outcome::Result(json) => ToolOutcome::Result(json_from_proto(Some(json))),
+        pb::tool_call_finished::Outcome::Error(fault) => ToolOutcome::Error(fault_from_proto(fault)),
+    });
+    (finished.call_id, outcome, finished.duration.and_then(duration_from_proto))
+}
+
+/// JSON text as raw bytes.
+#[must_use]
+pub fn json_to_proto(json: &JsonText) -> pb::Json {
+    pb::Json { form: Some(pb::json::Form::Raw(json.as_str().as_bytes().to_vec())) }
+}
+
+fn payload_to_proto(payload: &Payload) -> pb::Json {
+    match payload {
+        Payload::Json(json) => json_to_proto(json),
+        Payload::Malformed(text) => pb::Json { form: Some(pb::json::Form::Malformed(text.as_bytes().to_vec())) },
+    }
+}
+
+/// A result that is not reported is a message without a form.
+fn result_to_proto(result: Option<&Payload>) -> pb::Json {
+    result.map_or_else(pb::Json::default, payload_to_proto)
+}
+
+/// Reads JSON; unset, without a form or with empty `raw` it is undefined. What claims to be JSON and is not counts as
+/// malformed.
+#[must_use]
+pub fn json_from_proto(json: Option<pb::Json>) -> Option<Payload> {
+    let text = match json?.form? {
+        pb::json::Form::Raw(bytes) if bytes.is_empty() => return None,
+        pb::json::Form::Raw(bytes) => String::from_utf8(bytes),
+        pb::json::Form::Value(value) => {
+            let mut text = String::new();
+            write_value(&value, &mut text);
+            Ok(text)
+        }
+        pb::json::Form::Malformed(bytes) => {
+            return Some(Payload::Malformed(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    };
+    Some(match text {
+        Ok(text) => JsonText::new(text.as_str()).map_or(Payload::Malformed(text), Payload::Json),
+        Err(error) => Payload::Malformed(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    })
+}
+
+/// Writes a `google.protobuf.Value`, whose numbers are all doubles: integral ones up to 2^53 are written without `.0`.
+/// Its depth is bounded by the decoder.
+fn write_value(value: &prost_types::Value, out: &mut String) {
+    use prost_types::value::Kind;
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => out.push_str("null"),
+        Some(Kind::BoolValue(value)) => out.push_str(if *value { "true" } else { "false" }),
+        Some(Kind::NumberValue(number)) if number.is_finite() => {
+            out.push_str(ryu_js::Buffer::new().format(*number));
+        }
+        Some(Kind::NumberValue(_)) => out.push_str("null"),
+        Some(Kind::StringValue(text)) => write_string(text, out),
+        Some(Kind::ListValue(list)) => {
+            out.push('[');
+            for (index, item) in list.values.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_value(item, out);
+            }
+            out.push(']');
+        }
+        Some(Kind::StructValue(object)) => {
+            out.push('{');
+            for (index, (key, member)) in object.fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_string(key, out);
+                out.push(':');
+                write_value(member, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// A fault.
+#[must_use]
+pub fn fault_to_proto(fault: &Fault) -> pb::Fault {
+    let origin = match fault.origin {
+        FaultOrigin::Unspecified => pb::FaultOrigin::Unspecified,
+        FaultOrigin::Agent => pb::FaultOrigin::Agent,
+        FaultOrigin::Model => pb::FaultOrigin::Model,
+        FaultOrigin::Tool => pb::FaultOrigin::Tool,
+        FaultOrigin::Daemon => pb::FaultOrigin::Daemon,
+        FaultOrigin::Transport => pb::FaultOrigin::Transport,
+    };
+    pb::Fault {
+        grpc_code: fault.code,
+        reason: fault.reason.clone(),
+        message: fault.message.clone(),
+        origin: origin.into(),
+        retryable: fault.retryable,
+        ..pb::Fault::default()
+    }
+}
+
+/// Reads a fault; long texts are shortened.
+#[must_use]
+pub fn fault_from_proto(fault: pb::Fault) -> Fault {
+    let origin = match fault.origin() {
+        pb::FaultOrigin::Unspecified => FaultOrigin::Unspecified,
+        pb::FaultOrigin::Agent => FaultOrigin::Agent,
+        pb::FaultOrigin::Model => FaultOrigin::Model,
+        pb::FaultOrigin::Tool => FaultOrigin::Tool,
+        pb::FaultOrigin::Daemon => FaultOrigin::Daemon,
+        pb::FaultOrigin::Transport => FaultOrigin::Transport,
+    };
+    Fault {
+        code: fault.grpc_code,
+        reason: shorten(&fault.reason),
+        message: shorten(&fault.message),
+        origin,
+        retryable: fault.retryable,
+    }
+}
+
+/// Tokens used.
+#[must_use]
+pub fn usage_to_proto(usage: &Usage) -> pb::Usage {
+    pb::Usage {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_read_tokens: usage.cache_read_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
+        reasoning_tokens: usage.reasoning_tokens,
+        cost: None,
+    }
+}
+
+/// Reads tokens used; a negative count is none.
+#[must_use]
+pub fn usage_from_proto(usage: &pb::Usage) -> Usage {
+    let count = |tokens: Option<i64>| tokens.filter(|tokens| *tokens >= 0);
+    Usage {
+        input_tokens: count(usage.input_tokens),
+        output_tokens: count(usage.output_tokens),
+        cache_read_tokens: count(usage.cache_read_tokens),
+        cache_write_tokens: count(usage.cache_write_tokens),
+        reasoning_tokens: count(usage.reasoning_tokens),
+    }
+}
+
+/// A tool mode.
+#[must_use]
+pub const fn tool_mode_to_proto(mode: ToolMode) -> pb::ToolMode {
+    match mode {
+        ToolMode::Live => pb::ToolMode::Live,
+        ToolMode::Stub => pb::ToolMode::Stub,
+        ToolMode::RoutingOnly => pb::ToolMode::RoutingOnly,
+    }
+}
+
+/// Reads a tool mode; there is no default, because a wrong guess runs real tools.
+///
+/// # Errors
+/// When it is unspecified or unknown.
+pub fn tool_mode_from_proto(mode: i32) -> Result<ToolMode, WireError> {
+    match pb::ToolMode::try_from(mode) {
+        Ok(pb::ToolMode::Live) => Ok(ToolMode::Live),
+        Ok(pb::ToolMode::Stub) => Ok(ToolMode::Stub),
+        Ok(pb::ToolMode::RoutingOnly) => Ok(ToolMode::RoutingOnly),
+        Ok(pb::ToolMode::Unspecified) | Err(_) => Err(WireError::new("tool_mode", format!("{mode} is no known mode"))),
+    }
+}
+
+/// An agent's description of itself.
+#[must_use]
+pub fn description_to_proto(description: &Description) -> pb::DescribeResponse {
+    let limits = description
+        .max_concurrent_invocations
+        .map(|max| pb::Limits { max_concurrent_invocations: max, ..pb::Limits::default() });
+    pb::DescribeResponse {
+        revision: description.revision,
+        instance_id: description.instance_id.clone(),
+        card: Some(card_to_proto(&description.card)),
+        capabilities: description.capabilities.clone(),
+        required_host_capabilities: description.required_host_capabilities.clone(),
+        limits,
+    }
+}
+
+/// Reads an agent's description of itself.
+#[must_use]
+pub fn description_from_proto(description: pb::DescribeResponse) -> Description {
+    Description {
+        revision: description.revision,
+        instance_id: description.instance_id,
+        card: description.card.map(card_from_proto).unwrap_or_default(),
+        capabilities: description.capabilities,
+        required_host_capabilities: description.required_host_capabilities,
+        max_concurrent_invocations: description
+            .limits
+            .map(|limits| limits.max_concurrent_invocations)
+            .filter(|max| *max > 0),
+    }
+}
+
+/// An agent's card.
+#[must_use]
+pub fn card_to_proto(card: &AgentCard) -> pb::AgentCard {
+    let tools = card.tools.iter().map(|tool| pb::ToolSpec {
+        name: tool.name.clone(),
+        version: tool.version.clone(),
+        description: tool.description.clone(),
+        input_schema: tool.input_schema.as_ref().map(json_to_proto),
+        ..pb::ToolSpec::default()
+    });
+    pb::AgentCard {
+        agent_id: card.agent_id.clone(),
+        name: card.name.clone(),
+        version: card.version.clone(),
+        description: card.description.clone(),
+        provider_name: card.provider_name.clone(),
+        model: card.model.clone(),
+        tools: tools.collect(),
+        ..pb::AgentCard::default()
+    }
+}
+
+/// Reads an agent's card; a schema that is no JSON is none.
+#[must_use]
+pub fn card_from_proto(card: pb::AgentCard) -> AgentCard {
+    let tools = card.tools.into_iter().map(|tool| ToolSpec {
+        name: tool.name,
+        version: tool.version,
+        description: tool.description,
+        input_schema: match json_from_proto(tool.input_schema) {
+            Some(Payload::Json(text)) => Some(text),
+            Some(Payload::Malformed(_)) | None => None,
+        },
+    });
+    AgentCard {
+        agent_id: card.agent_id,
+        name: card.name,
+        version: card.version,
+        description: card.description,
+        provider_name: card.provider_name,
+        model: card.model,
+        tools: tools.collect(),
+    }
+}
+
+/// A span of time.
+#[must_use]
+pub fn duration_to_proto(duration: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
+    }
+}
+
+/// Reads a span of time; `None` when it is negative.
+#[must_use]
+pub fn duration_from_proto(duration: prost_types::Duration) -> Option<Duration> {
+    Duration::try_from(duration).ok()
+}
