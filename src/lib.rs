@@ -13,3 +13,10 @@ pub mod peer;
 pub mod store;
 pub mod run;
 pub mod report;
+pub mod daemon;
+
+/// Version, build and protocol revision, as `--version` shows them.
+#[must_use]
+pub const fn version() -> &'static str {
+    concat!(env!("CARGO_PKG_VERSION"), " (build ", env!("FORGE_BUILD"), ", protocol revision 1)")
+}

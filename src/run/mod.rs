@@ -79,6 +79,11 @@ impl Control {
         self.cancel.cancel();
     }
 
+    /// Waits until the run is told to end.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
     fn reason(&self) -> CancelReason {
         self.reason.get().copied().unwrap_or(CancelReason::User)
     }
@@ -135,11 +140,12 @@ pub async fn execute(
     journal.run(Payload::RunStarted(Box::new(run))).await?;
     journal.planned(&plan.cases).await?;
     let described = tokio::select! {
-        described = agent.describe(PATIENCE) => described,
+        biased;
         () = control.stop.cancelled() => {
             journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why())).await?;
             return finish(&journal, State::Cancelled, None, None).await;
         }
+        described = agent.describe(PATIENCE) => described,
     };
     let (description, undeclared) = match described {
         Ok(described) => described,
@@ -184,6 +190,20 @@ async fn finish(
 ) -> Result<(), StoreError> {
     let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current().await? };
     journal.run(Payload::RunFinished(Box::new(run))).await
+}
+
+/// Ends a run whose task died, so that nobody waits for it for ever.
+///
+/// # Errors
+/// When the log cannot be written.
+pub async fn end_abandoned(store: Arc<Store>, run_id: String) -> Result<(), StoreError> {
+    let journal = Journal::new(store, run_id);
+    if journal.current().await?.state.is_final() {
+        return Ok(());
+    }
+    let message = "the daemon failed while it executed this run".to_owned();
+    let fault = Fault { code: tonic::Code::Internal.into(), message, origin: FaultOrigin::Daemon, ..Fault::default() };
+    finish(&journal, State::Errored, None, Some(fault)).await
 }
 
 /// What the log says about the suites of a plan.

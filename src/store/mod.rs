@@ -1,28 +1,20 @@
-//! What the daemon keeps: runs with their logs, and bundles.
+//! What the daemon keeps: runs with their logs, and the bundles they read.
 //!
 //! A run's log is numbered without gaps, and an event is stored before anybody sees it. Watchers are cursors: they read
 //! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Everything lives in
 //! memory here, the shape of the interface is that of a database: that is why writing is `async` and can fail.
 //!
-//! Memory is bounded by [`Limits`]: the oldest finished runs are forgotten first, and bundles with the last run that
-//! used them.
+//! Memory is bounded: of the runs that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
 
-use std::collections::{HashMap, VecDeque};
+pub mod bundles;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent};
-
-/// How much is kept.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Runs, finished ones included.
-    pub runs: usize,
-    /// Bytes of bundles that no run uses yet or any more, in all.
-    pub bundle_bytes: u64,
-}
 
 /// Why something could not be stored or found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -49,10 +41,10 @@ pub struct Draft {
     pub payload: Payload,
 }
 
-/// Keeps runs and bundles.
+/// Keeps runs.
 #[derive(Debug)]
 pub struct Store {
-    limits: Limits,
+    max_runs: usize,
     inner: Mutex<Inner>,
 }
 
@@ -62,9 +54,6 @@ struct Inner {
     /// Run ids, oldest first.
     order: VecDeque<String>,
     by_request: HashMap<String, String>,
-    bundles: HashMap<[u8; 32], Arc<[u8]>>,
-    /// Digests of bundles, oldest first.
-    bundle_order: VecDeque<[u8; 32]>,
 }
 
 #[derive(Debug)]
@@ -76,10 +65,10 @@ struct Log {
 }
 
 impl Store {
-    /// An empty store.
+    /// An empty store that keeps so many runs, those that are over included.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, inner: Mutex::default() }
+    pub fn new(max_runs: usize) -> Self {
+        Self { max_runs, inner: Mutex::default() }
     }
 
     /// Adds a run. The same `request_id` with the same spec gives the run that is there already, and `true`.
@@ -96,8 +85,8 @@ impl Store {
             }
             return Err(StoreError::RequestIdReused(request_id.to_owned()));
         }
-        if inner.runs.len() >= self.limits.runs {
-            inner.forget_oldest_run().ok_or(StoreError::Full(self.limits.runs))?;
+        if inner.runs.len() >= self.max_runs {
+            inner.forget_oldest_run().ok_or(StoreError::Full(self.max_runs))?;
         }
         let id = run.run_id.clone();
         if !request_id.is_empty() {
@@ -178,20 +167,10 @@ impl Store {
         self.with_log(run_id, |log| log.newest.subscribe())
     }
 
-    /// Keeps a bundle, whose digest the caller has checked; `true` when it was there already.
-    pub async fn put_bundle(&self, digest: [u8; 32], bytes: Arc<[u8]>) -> bool {
-        let mut inner = self.lock();
-        if inner.bundles.insert(digest, bytes).is_some() {
-            return true;
-        }
-        inner.bundle_order.push_back(digest);
-        inner.forget_unused_bundles(self.limits.bundle_bytes, digest);
-        false
-    }
-
-    /// The bytes of a bundle.
-    pub async fn bundle(&self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {
-        self.lock().bundles.get(digest).cloned()
+    /// The bundles that runs use.
+    #[must_use]
+    pub fn used_bundles(&self) -> HashSet<[u8; 32]> {
+        self.lock().runs.values().map(|log| log.run.spec.bundle).collect()
     }
 
     fn with_log<T>(&self, run_id: &str, f: impl FnOnce(&mut Log) -> T) -> Result<T, StoreError> {
@@ -215,21 +194,5 @@ impl Inner {
             self.by_request.remove(&log.request_id);
         }
         Some(())
-    }
-
-    /// Forgets the oldest bundles that no run uses, until the rest of those fits; `newest` was just uploaded and stays.
-    fn forget_unused_bundles(&mut self, limit: u64, newest: [u8; 32]) {
-        let used: std::collections::HashSet<[u8; 32]> = self.runs.values().map(|log| log.run.spec.bundle).collect();
-        let unused = |digest: &[u8; 32]| *digest != newest && !used.contains(digest);
-        let mut bytes: u64 =
-            self.bundles.iter().filter(|(digest, _)| unused(digest)).map(|(_, b)| b.len() as u64).sum();
-        let bundles = &mut self.bundles;
-        self.bundle_order.retain(|digest| {
-            if bytes <= limit || !unused(digest) {
-                return true;
-            }
-            bytes -= bundles.remove(digest).map_or(0, |bundle| bundle.len() as u64);
-            false
-        });
     }
 }

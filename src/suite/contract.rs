@@ -387,7 +387,18 @@ mod tests {
   {"expect": {}}, 7,
   {"id": "b", "expect": {"maxLatencyMs": "5", "responseNonEmpty": 1, "responseMatches": ["x"]}, "maxTurns": 0}
 ]"#;
-        insta::assert_snapshot!(errors(text).join("\n"), @r#""#);
+        let expected = r#"faq.golden.json, line 2, case "a", expect.responseContain: there is no such assertion (did you mean "responseContains"?)
+faq.golden.json, line 2, case "a", expect.toolsCalled: must be a list of texts, not a text
+faq.golden.json, line 3, case "a", id: the id is already used on line 2 (results and baselines are keyed by id)
+faq.golden.json, line 3, case "a", expect.responseContainsAny[0]: must be a list of texts, as in [["a", "b"]], not a text
+faq.golden.json, line 3, case "a", expect.responseContainsAny[1]: must be a list of texts, as in [["a", "b"]], not a text
+faq.golden.json, line 4, cases[2].id: a case needs an id
+faq.golden.json, line 4, cases[3]: a case must be an object, not a number
+faq.golden.json, line 5, case "b", maxTurns: must be a whole number from 1 to 1000, not 0
+faq.golden.json, line 5, case "b", expect.responseNonEmpty: must be true or false, not a number
+faq.golden.json, line 5, case "b", expect.responseMatches: this assertion is not supported by this version
+faq.golden.json, line 5, case "b", expect.maxLatencyMs: must be a number, not a text"#;
+        assert_eq!(errors(text).join("\n"), expected);
     }
 
     #[test]
@@ -396,7 +407,11 @@ mod tests {
         let suite = parse("evals/faq.labeled.json", text.as_bytes()).expect("a suite");
         assert_eq!((suite.tool_name.as_str(), suite.tier.name()), ("faq", "labeled"));
         let warnings: Vec<_> = suite.warnings.iter().map(ToString::to_string).collect();
-        insta::assert_snapshot!(warnings.join("\n"), @r#""#);
+        let expected = r#"evals/faq.labeled.json, line 1, metadata.toolname: unknown key, ignored (did you mean "toolName"?)
+evals/faq.labeled.json, line 1, metadata.tier: "silver" is no tier, going by the file name: labeled (golden or labeled)
+evals/faq.labeled.json, line 1, case "a", owner: unknown key, ignored
+evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored"#;
+        assert_eq!(warnings.join("\n"), expected);
     }
 
     #[test]

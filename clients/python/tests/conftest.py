@@ -1,0 +1,37 @@
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+
+from forge.agent.v1.agent_pb2 import AgentCard
+from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
+from forge_agent import AgentEndpoint, Answer, Server
+
+Serve = Callable[[AgentEndpoint], Awaitable[AgentEndpointStub]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Serves endpoints on free ports, and gives a client for each."""
+    async with AsyncExitStack() as stack:
+
+        async def start(endpoint: AgentEndpoint) -> AgentEndpointStub:
+            server = Server(endpoint, "127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(server.stop, 0.1)
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
+            return AgentEndpointStub(channel)
+
+        yield start
+
+
+@pytest.fixture
+def serve_answer(serve: Serve) -> Callable[..., Awaitable[AgentEndpointStub]]:
+    """Serves an agent that is only a function."""
+
+    async def start(answer: Answer, **options: object) -> AgentEndpointStub:
+        card = AgentCard(agent_id="test.agent", version="1")
+        return await serve(AgentEndpoint(card, answer, **options))
+
+    return start

@@ -1,0 +1,528 @@
+"""The endpoint, over a real server, as a daemon meets it."""
+
+import asyncio
+import json
+
+import grpc
+import pytest
+from client import (
+    LIVE,
+    ROUTING_ONLY,
+    SECONDS,
+    STUB,
+    answering,
+    cancel_frame,
+    invoke,
+    start_frame,
+    stub_result,
+)
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from forge.agent.v1 import agent_pb2, invoke_pb2
+from forge.agent.v1 import values_pb2 as values
+from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
+from forge_agent import AgentEndpoint, InvocationFailed, Server, ToolFailed, Turn
+
+
+class Tool:
+    """A tool that remembers whether it ran."""
+
+    def __init__(self, result: object = None, *, error: Exception | None = None, seconds: float = 0) -> None:
+        self.runs = 0
+        self._result, self._error, self._seconds = result, error, seconds
+
+    async def __call__(self) -> object:
+        self.runs += 1
+        await asyncio.sleep(self._seconds)
+        if self._error:
+            raise self._error
+        return self._result
+
+
+async def test_events_of_a_whole_turn(serve_answer):
+    tool = Tool({"degrees": 17, "exact": 9007199254740993})
+
+    async def answer(turn: Turn) -> None:
+        with turn.model_turn() as record:
+            record.model = "m"
+            record.usage.input_tokens = 7
+        turn.log("thinking")
+        seen = await turn.call("look", '{ "at": 1.0 }', tool)
+        turn.say("It is ")
+        turn.say(f"{json.loads(seen)['degrees']}: {turn.user_text}")
+
+    events = await invoke(await serve_answer(answer), start_frame("Warm?", invocation_id="one"))
+    events.check_rules()
+    assert events.kinds() == [
+        "accepted", "model_turn", "log", "tool_started", "tool_finished", "text_delta", "text_delta", "finished",
+    ]  # fmt: skip
+    assert events[0].accepted.invocation_id == "one"
+    (started,), (finished,) = events.of("tool_started"), events.of("tool_finished")
+    assert started.params.raw == b'{ "at": 1.0 }', "the model's text stays as it was"
+    assert (started.model_turn, started.awaits_result) == (1, False)
+    assert (finished.result.raw, finished.source) == (
+        b'{"degrees": 17, "exact": 9007199254740993}',
+        invoke_pb2.RESULT_SOURCE_LIVE,
+    )
+    assert (events.reason, events.text) == ("COMPLETED", "It is 17: Warm?")
+    assert (events.finished.usage.input_tokens, events.finished.usage.HasField("output_tokens")) == (7, False)
+
+
+async def test_accepted_comes_while_the_agent_is_busy(serve_answer):
+    async def answer(turn: Turn) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    call = (await serve_answer(answer)).Invoke()
+    await call.write(start_frame())
+    async with asyncio.timeout(1):
+        assert (await call.read()).WhichOneof("event") == "accepted"
+    call.cancel()
+
+
+async def test_deltas_are_sent_only_if_wanted(serve_answer):
+    async def answer(turn: Turn) -> str:
+        turn.say("Hel")
+        return "Hello"
+
+    stub = await serve_answer(answer)
+    wanted = await invoke(stub, start_frame())
+    assert [delta.text for delta in wanted.of("text_delta")] == ["Hel", "lo"]
+    unwanted = await invoke(stub, start_frame(want_deltas=False))
+    assert (unwanted.of("text_delta"), unwanted.text) == ([], "Hello")
+
+
+@pytest.mark.parametrize(
+    ("params", "form", "text"),
+    [
+        ('{"a":9007199254740993}', "raw", b'{"a":9007199254740993}'),
+        ({"a": None}, "raw", b'{"a": null}'),
+        ("null", "raw", b"null"),
+        ('{"a":', "malformed", b'{"a":'),
+        ('{"a":NaN}', "malformed", b'{"a":NaN}'),
+        ('"\udce4"', "malformed", b'"\xed\xb3\xa4"'),
+        (None, None, None),
+    ],
+)
+async def test_params_travel_as_text(serve_answer, params, form, text):
+    async def answer(turn: Turn) -> str:
+        turn.start_tool("t", params).fail("not run")
+        return ""
+
+    events = await invoke(await serve_answer(answer), start_frame())
+    (started,) = events.of("tool_started")
+    assert started.params.WhichOneof("form") == form
+    assert form is None or getattr(started.params, form) == text
+
+
+async def test_a_failing_tool_is_an_error_that_the_model_sees(serve_answer):
+    async def answer(turn: Turn) -> str:
+        try:
+            return await turn.call("t", {}, Tool(error=LookupError("no such city")))
+        except ToolFailed as failure:
+            return f"Sorry: {failure}"
+
+    events = await invoke(await serve_answer(answer), start_frame())
+    events.check_rules()
+    (finished,) = events.of("tool_finished")
+    assert finished.error.message == "LookupError: no such city"
+    assert (events.reason, events.text) == ("COMPLETED", "Sorry: no such city")
+
+
+async def test_stub_mode_runs_no_tool(serve_answer):
+    tool = Tool("real")
+
+    async def answer(turn: Turn) -> str:
+        return await turn.call("t", {"a": 1}, tool)
+
+    text = '{ "b":1.0, "a":9007199254740993 }'
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started":
+            assert event.tool_started.awaits_result
+            await call.write(stub_result("somebody else's", "1"))
+            await call.write(stub_result(event.tool_started.call_id, text))
+            await call.write(stub_result(event.tool_started.call_id, "2"))
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
+    events.check_rules()
+    (finished,) = events.of("tool_finished")
+    assert (finished.result.raw.decode(), finished.source) == (text, invoke_pb2.RESULT_SOURCE_STUB)
+    assert (events.text, tool.runs) == (text, 0)
+
+
+async def test_stubs_may_come_in_any_order(serve_answer):
+    async def answer(turn: Turn) -> str:
+        calls = [turn.start_tool(name, {}) for name in ("a", "b")]
+        return " ".join(await asyncio.gather(*(call.run(Tool()) for call in calls)))
+
+    waiting = []
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started":
+            waiting.append(event.tool_started)
+            if len(waiting) == 2:
+                for started in reversed(waiting):
+                    await call.write(stub_result(started.call_id, f'"for {started.name}"'))
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
+    events.check_rules()
+    assert (events.tools, events.text) == (["a", "b"], '"for a" "for b"')
+
+
+@pytest.mark.parametrize(
+    ("result", "seen"),
+    [
+        (agent_pb2.ToolResult(error=values.Fault(message="out of order")), "failed: out of order"),
+        (agent_pb2.ToolResult(error=values.Fault(message="no stub"), unstubbed=True), "failed: no stub"),
+        (agent_pb2.ToolResult(), "failed: no result came for the call of t"),
+        (agent_pb2.ToolResult(result=values.Json(raw=b"null")), "null"),
+        (agent_pb2.ToolResult(result=values.Json(raw=b'""')), '""'),
+        (agent_pb2.ToolResult(result=values.Json()), ""),
+    ],
+)
+async def test_what_a_stub_can_say(serve_answer, result, seen):
+    async def answer(turn: Turn) -> str:
+        try:
+            return await turn.call("t", {}, Tool())
+        except ToolFailed as failure:
+            return f"failed: {failure}"
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started":
+            result.call_id = event.tool_started.call_id
+            await call.write(agent_pb2.InvokeRequest(tool_result=result))
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
+    events.check_rules()
+    assert events.text == seen
+
+
+async def test_half_close_is_no_cancel(serve_answer):
+    async def answer(turn: Turn) -> str:
+        try:
+            return await turn.call("t", {}, Tool())
+        except ToolFailed:
+            return "went on"
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started":
+            await call.done_writing()
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
+    events.check_rules()
+    assert (events.reason, events.text) == ("COMPLETED", "went on")
+    assert events.of("tool_finished")[0].error.reason == "NO_RESULT"
+
+
+async def test_routing_only_announces_and_ends(serve_answer):
+    tool = Tool()
+
+    async def answer(turn: Turn) -> str:
+        try:
+            return " ".join(await asyncio.gather(turn.call("a", {}, tool), turn.call("b", {}, tool)))
+        except Exception:
+            return "an agent that tells its model of failed tools"
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=ROUTING_ONLY))
+    assert events.kinds() == ["accepted", "tool_started", "tool_started", "finished"]
+    assert (events.tools, events.reason, tool.runs) == (["a", "b"], "TOOL_CALLS", 0)
+
+
+async def test_routing_only_survives_a_task_group(serve_answer):
+    async def answer(turn: Turn) -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(turn.call("a", {}, Tool()))
+        return ""
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=ROUTING_ONLY))
+    assert events.reason == "TOOL_CALLS"
+
+
+async def test_model_turns_are_limited(serve_answer):
+    async def answer(turn: Turn) -> str:
+        while True:
+            with turn.model_turn():
+                turn.partial_answer = "still looking"
+            await turn.call("t", {}, Tool())
+
+    events = await invoke(await serve_answer(answer), start_frame(max_model_turns=3))
+    events.check_rules()
+    assert [turn.index for turn in events.of("model_turn")] == [1, 2, 3]
+    assert (events.reason, len(events.tools), events.text) == ("MAX_MODEL_TURNS", 3, "still looking")
+
+
+@pytest.mark.parametrize("mode", [LIVE, STUB])
+async def test_cancel_in_band(serve_answer, mode):
+    was_stopped = asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        turn.say("I am ")
+        try:
+            return await turn.call("t", {}, Tool(seconds=60))
+        finally:
+            was_stopped.set()
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started":
+            await call.write(cancel_frame())
+            await call.write(cancel_frame())
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=mode), on_event=on_event)
+    events.check_rules()
+    assert (events.reason, events.text) == ("CANCELLED", "I am ")
+    (finished,) = events.of("tool_finished")
+    assert (finished.error.grpc_code, finished.error.reason) == (1, "CANCELLED")
+    assert was_stopped.is_set()
+
+
+async def test_cancel_for_the_budget(serve_answer):
+    async def answer(turn: Turn) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    frames = start_frame(), cancel_frame(agent_pb2.CANCEL_REASON_BUDGET)
+    assert (await invoke(await serve_answer(answer), *frames)).reason == "BUDGET_EXCEEDED"
+
+
+async def test_code_that_ignores_its_cancellation_is_left_behind(serve_answer):
+    is_over = False
+
+    async def answer(turn: Turn) -> str:
+        while not is_over:
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                turn.say("never")
+        return ""
+
+    cancel = cancel_frame()
+    cancel.cancel.grace.FromMilliseconds(200)
+    events = await invoke(await serve_answer(answer), start_frame(), cancel)
+    is_over = True
+    events.check_rules()
+    assert events.reason == "CANCELLED"
+
+
+async def test_reset_stops_the_work(serve_answer):
+    was_stopped = asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            was_stopped.set()
+        return ""
+
+    call = (await serve_answer(answer)).Invoke()
+    await call.write(start_frame())
+    await call.read()
+    call.cancel()
+    async with asyncio.timeout(2):
+        await was_stopped.wait()
+
+
+async def test_an_exception_is_a_failure_with_its_text(serve_answer):
+    async def answer(turn: Turn) -> str:
+        turn.start_tool("t", {})
+        raise RuntimeError("the model's host is down")
+
+    events = await invoke(await serve_answer(answer), start_frame())
+    events.check_rules()
+    assert events.reason == "FAILED"
+    assert events.finished.error.message == "RuntimeError: the model's host is down"
+    assert events.of("tool_finished")[0].error.reason == "CANCELLED"
+
+
+async def test_a_failure_can_have_a_reason(serve_answer):
+    async def answer(turn: Turn) -> str:
+        raise InvocationFailed("no images", "UNSUPPORTED_MEDIA_TYPE", grpc.StatusCode.INVALID_ARGUMENT)
+
+    events = await invoke(await serve_answer(answer), start_frame())
+    error = events.finished.error
+    assert (events.reason, error.reason, error.grpc_code) == ("FAILED", "UNSUPPORTED_MEDIA_TYPE", 3)
+
+
+async def test_text_that_cannot_travel_is_a_failure(serve_answer):
+    async def answer(turn: Turn) -> str:
+        return "half a character: \udce4"
+
+    assert (await invoke(await serve_answer(answer), start_frame())).reason == "FAILED"
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0, -1])
+async def test_budget(serve_answer, seconds):
+    async def answer(turn: Turn) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    budget = Duration()
+    budget.FromNanoseconds(int(seconds * 1e9))
+    frame = start_frame(context=values.CallContext(budget=budget))
+    events = await invoke(await serve_answer(answer), frame)
+    events.check_rules()
+    assert events.reason == "BUDGET_EXCEEDED"
+
+
+def with_probe() -> agent_pb2.InvokeRequest:
+    frame = start_frame()
+    frame.start.probe.SetInParent()
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "field"),
+    [
+        ([start_frame(mode=0)], grpc.StatusCode.INVALID_ARGUMENT, "tool_mode"),
+        ([start_frame(mode=99)], grpc.StatusCode.INVALID_ARGUMENT, "tool_mode"),
+        ([start_frame(invocation_id="")], grpc.StatusCode.INVALID_ARGUMENT, "invocation_id"),
+        ([cancel_frame()], grpc.StatusCode.INVALID_ARGUMENT, "start"),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "start"),
+        ([with_probe()], grpc.StatusCode.FAILED_PRECONDITION, "probe"),
+    ],
+)
+async def test_refused_before_anything_runs(serve_answer, frames, code, field):
+    was_asked = False
+
+    async def answer(turn: Turn) -> str:
+        nonlocal was_asked
+        was_asked = True
+        return ""
+
+    call = (await serve_answer(answer)).Invoke(iter(frames))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        async for _ in call:
+            pass
+    assert refused.value.code() == code
+    assert field in refused.value.details()
+    assert not was_asked
+
+
+async def test_a_mode_that_is_not_declared_is_refused(serve_answer):
+    async def answer(turn: Turn) -> str:
+        return ""
+
+    stub = await serve_answer(answer, capabilities=("cancel",))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await invoke(stub, start_frame(mode=STUB))
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_the_same_invocation_is_not_run_twice(serve_answer):
+    runs = 0
+
+    async def answer(turn: Turn) -> str:
+        nonlocal runs
+        runs += 1
+        return ""
+
+    stub = await serve_answer(answer)
+    await invoke(stub, start_frame(invocation_id="same"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await invoke(stub, start_frame(invocation_id="same"))
+    assert (refused.value.code(), runs) == (grpc.StatusCode.ALREADY_EXISTS, 1)
+
+
+async def test_a_second_start_ends_the_turn(serve_answer):
+    runs = 0
+
+    async def answer(turn: Turn) -> str:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(60)
+        return ""
+
+    events = await invoke(await serve_answer(answer), start_frame(), start_frame())
+    assert (events.reason, events.finished.error.grpc_code, runs) == ("FAILED", 3, 1)
+
+
+async def test_unknown_frames_and_metadata_are_ignored(serve_answer):
+    async def answer(turn: Turn) -> str:
+        await asyncio.sleep(0.1)
+        return "fine"
+
+    unknown = agent_pb2.InvokeRequest.FromString(bytes([0xA2, 0x1F, 0x01, 0x41]))  # Field 500.
+    call = (await serve_answer(answer)).Invoke(iter([start_frame(), unknown]), metadata=[("x-unknown", "1")])
+    kinds = [event.WhichOneof("event") async for event in call]
+    assert kinds == ["accepted", "text_delta", "finished"]
+
+
+async def test_calls_beyond_the_limit_wait_and_do_not_mix(serve_answer):
+    running = peak = 0
+
+    async def answer(turn: Turn) -> str:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        return turn.user_text
+
+    stub = await serve_answer(answer, max_concurrent_invocations=3)
+    texts = [f"secret {number}" for number in range(10)]
+    turns = await asyncio.gather(*(invoke(stub, start_frame(text)) for text in texts))
+    assert ([events.text for events in turns], peak) == (texts, 3)
+
+
+async def test_describe(serve_answer):
+    async def answer(turn: Turn) -> str:
+        return ""
+
+    stub = await serve_answer(answer, max_concurrent_invocations=2)
+    request = agent_pb2.DescribeRequest(min_revision=1, max_revision=3, host_capabilities=["x.future"])
+    description = await stub.Describe(request)
+    assert description == await stub.Describe(request)
+    assert (description.revision, description.card.agent_id) == (1, "test.agent")
+    assert description.limits.max_concurrent_invocations == 2
+    assert "tools.stub" in description.capabilities
+    events = await invoke(stub, start_frame())
+    assert events[0].accepted.instance_id == description.instance_id != ""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.Describe(agent_pb2.DescribeRequest(min_revision=999, max_revision=999))
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "REVISION_UNSUPPORTED" in refused.value.details()
+
+
+async def test_health_and_draining():
+    release = asyncio.Event()
+
+    async def answer(turn: Turn) -> str:
+        await release.wait()
+        return "finished in peace"
+
+    server = Server(AgentEndpoint(agent_pb2.AgentCard(agent_id="a", version="1"), answer), "127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(server.address) as channel, asyncio.timeout(SECONDS):
+        health = health_pb2_grpc.HealthStub(channel)
+        stub = AgentEndpointStub(channel)
+        for service in ("", "forge.agent.v1.AgentEndpoint"):
+            status = (await health.Check(health_pb2.HealthCheckRequest(service=service))).status
+            assert status == health_pb2.HealthCheckResponse.SERVING
+        running = stub.Invoke()
+        await running.write(start_frame())
+        await running.read()
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0.05)
+        status = (await health.Check(health_pb2.HealthCheckRequest())).status
+        assert status == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await invoke(stub, start_frame())
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        release.set()
+        rest = [event async for event in running]
+        assert rest[-1].finished.response.parts[0].text == "finished in peace"
+        await stopping
+
+
+async def test_a_missing_stub_does_not_run_the_real_tool(serve_answer):
+    tool = Tool()
+
+    async def answer(turn: Turn) -> str:
+        try:
+            return await turn.call("t", {}, tool)
+        except ToolFailed as failure:
+            return str(failure)
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=answering({}))
+    assert (events.text, tool.runs) == ("no stub for t", 0)

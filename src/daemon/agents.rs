@@ -1,0 +1,113 @@
+//! `AgentRegistryService`: which agents the daemon knows, and how they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use super::status::{of_describe, of_directory, of_wire};
+use crate::peer::directory::{Directory, Known};
+use crate::wire::call::{WireError, description_to_proto, duration_to_proto};
+use crate::wire::control as pb;
+use crate::wire::control::agent_registry_service_server::AgentRegistryService;
+use crate::wire::run::time_to_proto;
+
+/// Time to reach an agent that is asked about.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Agents on a page when the client does not say how many.
+const DEFAULT_PAGE: usize = 100;
+
+pub(super) struct Agents {
+    directory: Arc<Directory>,
+}
+
+impl Agents {
+    pub(super) fn new(directory: Arc<Directory>) -> Self {
+        Self { directory }
+    }
+
+    fn known(&self, name: &str) -> Result<Known, Status> {
+        self.directory.get(name).map_err(|error| of_directory(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl AgentRegistryService for Agents {
+    async fn register_agent(
+        &self,
+        request: Request<pb::RegisterAgentRequest>,
+    ) -> Result<Response<pb::RegisterAgentResponse>, Status> {
+        let request = request.into_inner();
+        let agent = request.agent.ok_or_else(|| of_wire(&WireError::new("agent", "is not set")))?;
+        let mut labels: Vec<(String, String)> = agent.labels.into_iter().collect();
+        labels.sort();
+        if !request.skip_probe {
+            // An address that nobody answers at is not worth a name.
+            let targets = [(agent.agent_id.clone(), agent.target.clone())];
+            let probe = self.directory.find(&agent.agent_id, &targets).map_err(|error| of_directory(&error))?;
+            let (description, _) = probe.describe(PATIENCE).await.map_err(|error| of_describe(&error))?;
+            self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
+            self.directory.note(&agent.agent_id, Some(&description));
+        } else {
+            self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
+        }
+        let known = self.known(&agent.agent_id)?;
+        Ok(Response::new(pb::RegisterAgentResponse { agent: Some(agent_to_proto(&known)) }))
+    }
+
+    async fn probe_agent(
+        &self,
+        request: Request<pb::ProbeAgentRequest>,
+    ) -> Result<Response<pb::ProbeAgentResponse>, Status> {
+        let name = request.into_inner().agent_id;
+        let known = self.known(&name)?;
+        let begun = Instant::now();
+        let described = known.agent.describe(PATIENCE).await;
+        let round_trip = begun.elapsed();
+        self.directory.note(&name, described.as_ref().ok().map(|(description, _)| description));
+        if let Err(error) = &described {
+            tracing::info!(agent = %name, %error, "an agent did not answer its probe");
+        }
+        let known = self.known(&name)?;
+        Ok(Response::new(pb::ProbeAgentResponse {
+            agent: Some(agent_to_proto(&known)),
+            round_trip: described.is_ok().then(|| duration_to_proto(round_trip)),
+        }))
+    }
+
+    async fn list_agents(
+        &self,
+        request: Request<pb::ListAgentsRequest>,
+    ) -> Result<Response<pb::ListAgentsResponse>, Status> {
+        let request = request.into_inner();
+        let size = usize::try_from(request.page_size).unwrap_or(0);
+        let size = if size == 0 { DEFAULT_PAGE } else { size.min(1000) };
+        let all = self.directory.list();
+        let mut rest = all.iter().filter(|known| known.agent.name > request.page_token);
+        let agents: Vec<pb::Agent> = rest.by_ref().take(size).map(agent_to_proto).collect();
+        let more = rest.next().is_some();
+        let next_page_token = agents.last().filter(|_| more).map(|agent| agent.agent_id.clone()).unwrap_or_default();
+        Ok(Response::new(pb::ListAgentsResponse { agents, next_page_token }))
+    }
+
+    async fn remove_agent(
+        &self,
+        request: Request<pb::RemoveAgentRequest>,
+    ) -> Result<Response<pb::RemoveAgentResponse>, Status> {
+        self.directory.remove(&request.into_inner().agent_id).map_err(|error| of_directory(&error))?;
+        Ok(Response::new(pb::RemoveAgentResponse {}))
+    }
+}
+
+fn agent_to_proto(known: &Known) -> pb::Agent {
+    pb::Agent {
+        agent_id: known.agent.name.clone(),
+        target: known.agent.url.clone(),
+        roles: Vec::new(),
+        describe: known.description.as_ref().map(description_to_proto),
+        healthy: known.healthy,
+        last_seen: known.last_seen.map(time_to_proto),
+        labels: known.labels.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,241 @@
+//! The daemon's configuration: file < environment < flags, merged once at the edge into plain data.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::peer::target::AllowedTargets;
+
+/// Where a daemon listens when nothing is said.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:7460";
+
+/// What a daemon is told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Where bundles are kept.
+    pub data_dir: PathBuf,
+    /// Whether an address may be used that others can reach.
+    pub insecure: bool,
+    /// Agents by name: URLs.
+    pub agents: BTreeMap<String, String>,
+    /// Addresses that clients may name.
+    pub allowed_targets: AllowedTargets,
+    /// Runs at the same time; others wait.
+    pub max_parallel_runs: usize,
+    /// Runs that are kept, those that are over included.
+    pub keep_runs: usize,
+    /// Bytes of bundles that are kept, as far as runs do not need more.
+    pub max_bundle_bytes: u64,
+    /// Time that cases in flight have to end when the daemon is told to stop.
+    pub drain: Duration,
+    /// Which log lines are written, in the syntax of `RUST_LOG`.
+    pub log: String,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+}
+
+impl Config {
+    /// What holds when nothing is said.
+    #[must_use]
+    pub fn new(listen: SocketAddr, data_dir: PathBuf) -> Self {
+        Self {
+            listen,
+            data_dir,
+            insecure: false,
+            agents: BTreeMap::new(),
+            allowed_targets: AllowedTargets::default(),
+            max_parallel_runs: 4,
+            keep_runs: 200,
+            max_bundle_bytes: 1 << 30,
+            drain: Duration::from_secs(10),
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What was said on the command line or in the environment; unset falls back to the file.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// See [`Config::listen`].
+    pub listen: Option<String>,
+    /// See [`Config::data_dir`].
+    pub data_dir: Option<PathBuf>,
+    /// See [`Config::insecure`].
+    pub insecure: bool,
+    /// See [`Config::log`].
+    pub log: Option<String>,
+    /// See [`Config::log_format`].
+    pub log_format: Option<LogFormat>,
+}
+
+/// Why there is no configuration. Each is one line for people.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no valid configuration.
+    #[error("{}, line {line}: {message}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A value makes no sense.
+    #[error("{key}: {problem}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with its value.
+        problem: String,
+    },
+}
+
+/// The file, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<String>,
+    data_dir: Option<PathBuf>,
+    insecure: Option<bool>,
+    agents: Option<BTreeMap<String, String>>,
+    allowed_targets: Option<Vec<String>>,
+    max_parallel_runs: Option<usize>,
+    keep_runs: Option<usize>,
+    max_bundle_bytes: Option<u64>,
+    drain: Option<String>,
+    log: Option<String>,
+    log_format: Option<LogFormat>,
+}
+
+/// Merges the file, if one is named, with what was said elsewhere.
+///
+/// # Errors
+/// When the file cannot be read, holds something unknown, or a value makes no sense.
+pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigError> {
+    let file = match file {
+        None => File::default(),
+        Some(path) => read(path)?,
+    };
+    let value = |key, problem: String| ConfigError::Value { key, problem };
+    let listen = overrides.listen.or(file.listen).unwrap_or_else(|| DEFAULT_LISTEN.to_owned());
+    let listen: SocketAddr = listen
+        .parse()
+        .map_err(|_| value("listen", format!("{listen:?} is no address; write it like {DEFAULT_LISTEN}")))?;
+    let data_dir = overrides.data_dir.or(file.data_dir).or_else(default_data_dir);
+    let data_dir =
+        data_dir.ok_or_else(|| value("data_dir", "is not set, and there is no home directory".to_owned()))?;
+    let mut config = Config::new(listen, data_dir);
+    config.insecure = overrides.insecure || file.insecure.unwrap_or(false);
+    config.agents = file.agents.unwrap_or_default();
+    if let Some(patterns) = file.allowed_targets {
+        config.allowed_targets = AllowedTargets::Matching(patterns);
+    }
+    config.max_parallel_runs = file.max_parallel_runs.unwrap_or(config.max_parallel_runs);
+    config.keep_runs = file.keep_runs.unwrap_or(config.keep_runs);
+    config.max_bundle_bytes = file.max_bundle_bytes.unwrap_or(config.max_bundle_bytes);
+    if let Some(drain) = file.drain {
+        config.drain = humantime::parse_duration(&drain)
+            .map_err(|error| value("drain", format!("{drain:?} is no duration ({error}); write it like 10s")))?;
+    }
+    config.log = overrides.log.or(file.log).unwrap_or(config.log);
+    config.log_format = overrides.log_format.or(file.log_format).unwrap_or(config.log_format);
+    if config.max_parallel_runs == 0 || config.keep_runs == 0 {
+        return Err(value("max_parallel_runs, keep_runs", "must be at least 1".to_owned()));
+    }
+    if !config.listen.ip().is_loopback() && !config.insecure {
+        let problem = format!(
+            "{} can be reached by others, and connections are neither encrypted nor authenticated; \
+             use a loopback address, or --insecure if the network is yours alone",
+            config.listen
+        );
+        return Err(value("listen", problem));
+    }
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<File, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.lines().count().max(1);
+        // The message may go on over lines; its first one says it.
+        let message = error.message().lines().next().unwrap_or_default().to_owned();
+        ConfigError::Parse { path: path.to_owned(), line, message }
+    })
+}
+
+/// `$XDG_DATA_HOME/forge`, else `~/.local/share/forge`.
+fn default_data_dir() -> Option<PathBuf> {
+    let data_home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    data_home.or_else(|| Some(std::env::home_dir()?.join(".local/share"))).map(|home| home.join("forge"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_text(text: &str, overrides: Overrides) -> Result<Config, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("forge.toml");
+        std::fs::write(&path, text).expect("writes");
+        load(Some(&path), overrides).map_err(|error| {
+            let text = error.to_string();
+            text.replace(&dir.path().display().to_string(), "DIR")
+        })
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let overrides = Overrides { listen: Some("127.0.0.1:1".to_owned()), ..Overrides::default() };
+        let text = "listen = '127.0.0.1:2'\ndata_dir = 'x'\ndrain = '3s'\n[agents]\nweather = 'grpc://127.0.0.1:5'";
+        let config = load_text(text, overrides).expect("loads");
+        assert_eq!((config.listen.port(), config.drain), (1, Duration::from_secs(3)));
+        assert_eq!((config.data_dir, config.agents.len()), (PathBuf::from("x"), 1));
+    }
+
+    #[test]
+    fn each_mistake_is_one_clear_line() {
+        for (text, message) in [
+            ("\nlisten_on = 'x'", "DIR/forge.toml, line 2: unknown field `listen_on`, expected one of"),
+            ("listen = 5", "DIR/forge.toml, line 1: invalid type: integer `5`, expected a string"),
+            ("listen = 'nowhere'", "listen: \"nowhere\" is no address; write it like 127.0.0.1:7460"),
+            ("drain = '3'", "drain: \"3\" is no duration"),
+            ("listen = '0.0.0.0:7460'", "listen: 0.0.0.0:7460 can be reached by others"),
+            ("keep_runs = 0", "max_parallel_runs, keep_runs: must be at least 1"),
+        ] {
+            let error = load_text(text, Overrides { data_dir: Some("x".into()), ..Overrides::default() });
+            let error = error.expect_err(text);
+            assert!(error.starts_with(message) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn insecure_is_said_out_loud() {
+        assert!(load_text("listen = '0.0.0.0:7460'\ninsecure = true", Overrides::default()).is_ok());
+    }
+}

@@ -1,0 +1,236 @@
+//! Accepts runs, lets so many of them go at a time, and ends them all when the daemon stops.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::bundle::{Bundle, BundleError};
+use crate::conversation::CancelReason;
+use crate::event::{Run, State};
+use crate::peer::agent::Agent;
+use crate::peer::directory::{Directory, DirectoryError};
+use crate::plan::{Plan, PlanError, RunSpec, plan};
+use crate::run::{Control, Farewells, Surroundings, end_abandoned, execute, suite_infos};
+use crate::store::bundles::{Bundles, BundlesError};
+use crate::store::{Store, StoreError};
+use crate::suite::{self, error::SuiteErrors};
+use crate::verdict::Totals;
+
+/// Owns the runs of a daemon.
+#[derive(Debug)]
+pub struct Manager {
+    surroundings: Surroundings,
+    directory: Arc<Directory>,
+    bundles: Arc<Bundles>,
+    permits: Arc<Semaphore>,
+    /// Runs that are not over.
+    controls: Arc<Mutex<HashMap<String, Control>>>,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+}
+
+/// Why a run was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The daemon stops.
+    #[error("the daemon is stopping and takes no new runs")]
+    Stopping,
+    /// The bundle is not here, or not readable.
+    #[error(transparent)]
+    Bundles(#[from] BundlesError),
+    /// The bundle is not what a bundle must be.
+    #[error("the bundle cannot be opened")]
+    Bundle(#[from] BundleError),
+    /// A suite is named that the bundle does not hold.
+    #[error("the bundle holds no file {0:?}")]
+    NoSuchSuite(String),
+    /// The suites are invalid.
+    #[error(transparent)]
+    Suites(#[from] SuiteErrors),
+    /// There is nothing to run.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The agent is not known, or must not be dialled.
+    #[error(transparent)]
+    Agent(#[from] DirectoryError),
+    /// The run cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Reading the suites died.
+    #[error("the daemon failed while it read the suites")]
+    Died,
+}
+
+impl Manager {
+    /// Manages runs, `max_parallel` of them at a time.
+    #[must_use]
+    pub fn new(
+        surroundings: Surroundings,
+        directory: Arc<Directory>,
+        bundles: Arc<Bundles>,
+        max_parallel: usize,
+    ) -> Self {
+        Self {
+            surroundings,
+            directory,
+            bundles,
+            permits: Arc::new(Semaphore::new(max_parallel)),
+            controls: Arc::default(),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    /// Where runs are kept.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.surroundings.store
+    }
+
+    /// Where bundles are kept.
+    #[must_use]
+    pub fn bundles(&self) -> &Bundles {
+        &self.bundles
+    }
+
+    /// Owner of calls that were given up.
+    #[must_use]
+    pub fn farewells(&self) -> &Farewells {
+        &self.surroundings.farewells
+    }
+
+    /// Owner of whatever else the daemon does in the background.
+    #[must_use]
+    pub fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Checks a request and, unless it is only to be checked, accepts the run. The flag says that the same request was
+    /// accepted before.
+    ///
+    /// # Errors
+    /// Everything that keeps the run from being started; an agent that is not there is found out later.
+    pub async fn create(
+        &self,
+        request_id: &str,
+        spec: RunSpec,
+        validate_only: bool,
+    ) -> Result<(Run, bool), CreateError> {
+        if self.stopping.is_cancelled() {
+            return Err(CreateError::Stopping);
+        }
+        let packed = self.bundles.read(&spec.bundle).await?;
+        let for_plan = spec.clone();
+        let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
+        let plan = planned.map_err(|_| CreateError::Died)??;
+        let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
+        let run = Run {
+            run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
+            state: State::Queued,
+            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
+            created_at: Timestamp::now(),
+            finished_at: None,
+            last_sequence: 0,
+            error: None,
+            warnings: Vec::new(),
+            agent: None,
+            agent_endpoint: agent.url.clone(),
+            suites: suite_infos(&plan),
+            spec,
+        };
+        if validate_only {
+            return Ok((run, false));
+        }
+        let (run, deduplicated) = self.store().create_run(run, request_id).await?;
+        if !deduplicated {
+            self.start(run.clone(), plan, agent);
+        }
+        Ok((run, deduplicated))
+    }
+
+    fn start(&self, run: Run, plan: Plan, agent: Agent) {
+        let control = Control::default();
+        self.lock().insert(run.run_id.clone(), control.clone());
+        if self.stopping.is_cancelled() {
+            control.stop(CancelReason::Shutdown);
+        }
+        let (surroundings, permits) = (self.surroundings.clone(), Arc::clone(&self.permits));
+        let controls = Arc::clone(&self.controls);
+        self.tasks.spawn(async move {
+            let (run_id, store) = (run.run_id.clone(), Arc::clone(&surroundings.store));
+            let _permit = tokio::select! {
+                permit = permits.acquire_owned() => permit.ok(),
+                // A cancelled run is told so by the engine itself, which then does nothing else.
+                () = control.stopped() => None,
+            };
+            tracing::info!(run = %run_id, agent = %agent.name, cases = plan.cases.len(), "run begins");
+            let executed = AssertUnwindSafe(execute(run, plan, agent, surroundings, control)).catch_unwind().await;
+            let ended = match executed {
+                Ok(ended) => ended,
+                Err(_) => end_abandoned(store, run_id.clone()).await,
+            };
+            match ended {
+                Ok(()) => tracing::info!(run = %run_id, "run ended"),
+                Err(error) => tracing::error!(run = %run_id, %error, "the log of a run could not be written"),
+            }
+            controls.lock().unwrap_or_else(PoisonError::into_inner).remove(&run_id);
+        });
+    }
+
+    /// Cancels a run; one that is over stays as it is.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn cancel(&self, run_id: &str) -> Result<Run, StoreError> {
+        let run = self.store().mark_cancelling(run_id).await?;
+        if let Some(control) = self.lock().get(run_id) {
+            control.cancel(CancelReason::User);
+        }
+        Ok(run)
+    }
+
+    /// Takes no more runs, lets cases in flight end within `grace`, then cancels what is left.
+    pub async fn drain(&self, grace: Duration) {
+        self.stopping.cancel();
+        self.tasks.close();
+        for control in self.lock().values() {
+            control.stop(CancelReason::Shutdown);
+        }
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            for control in self.lock().values() {
+                control.cancel(CancelReason::Shutdown);
+            }
+            self.tasks.wait().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Control>> {
+        self.controls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pure part of accepting a run.
+fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Plan, CreateError> {
+    let bundle = Bundle::open(packed)?;
+    let mut suites = Vec::new();
+    let mut errors = Vec::new();
+    for path in &spec.suites {
+        let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
+        match suite::parse(path, bytes) {
+            Ok(suite) => suites.push(suite),
+            Err(found) => errors.extend(found.0),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(SuiteErrors(errors).into());
+    }
+    Ok(plan(suites, spec)?)
+}

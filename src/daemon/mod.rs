@@ -1,0 +1,135 @@
+//! The daemon: the gRPC services over the engine, on one listener, until it is told to stop.
+//!
+//! Services are thin: they check what a client sent, ask [`manager::Manager`] or the store, and turn errors into statuses
+//! in one place ([`status`]).
+
+mod agents;
+pub mod config;
+mod info;
+pub mod manager;
+mod runs;
+pub mod status;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::peer::directory::{Directory, DirectoryError};
+use crate::run::{Farewells, Surroundings};
+use crate::store::Store;
+use crate::store::bundles::{Bundles, BundlesError};
+use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
+use crate::wire::control::info_service_server::InfoServiceServer;
+use crate::wire::control::run_service_server::RunServiceServer;
+use config::Config;
+use manager::Manager;
+
+/// Time that connections have to end after the last run ended.
+const CLOSING: Duration = Duration::from_secs(2);
+/// Pings find watchers that are gone without having said so.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Why a daemon cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// An agent of the configuration makes no sense.
+    #[error("an agent in the configuration")]
+    Agents(#[from] DirectoryError),
+    /// The data directory cannot be used.
+    #[error("the data directory")]
+    Bundles(#[from] BundlesError),
+    /// Another daemon uses the data directory.
+    #[error("the data directory {} is in use by another daemon", .0.display())]
+    DataDirInUse(PathBuf),
+    /// The data directory cannot be locked.
+    #[error("locking the data directory {}", path.display())]
+    DataDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The server gave up.
+    #[error("serving")]
+    Serve(#[from] tonic::transport::Error),
+    /// The descriptors cannot be served.
+    #[error("setting up reflection")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
+/// configured time, and returns when everything is told and closed.
+///
+/// # Errors
+/// When the daemon cannot start, or its server gives up.
+pub async fn serve(listener: TcpListener, config: Config, shutdown: CancellationToken) -> Result<(), DaemonError> {
+    let _lock = lock(&config.data_dir)?;
+    let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
+    let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
+    let surroundings = Surroundings { store: Arc::new(Store::new(config.keep_runs)), farewells: Farewells::default() };
+    let manager = Manager::new(surroundings, Arc::clone(&directory), Arc::clone(&bundles), config.max_parallel_runs);
+    let manager = Arc::new(manager);
+
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let services =
+        ["", "forge.control.v1.RunService", "forge.control.v1.InfoService", "forge.control.v1.AgentRegistryService"];
+    for service in services {
+        health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
+    }
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(crate::wire::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let closed = CancellationToken::new();
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .add_service(health_service)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .add_service(InfoServiceServer::new(info::Info))
+        .add_service(RunServiceServer::new(runs::Runs::new(Arc::clone(&manager))))
+        .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory)))
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            closed.clone().cancelled_owned(),
+        );
+    let stop = async {
+        shutdown.cancelled().await;
+        tracing::info!("stopping: no new runs, waiting for cases in flight");
+        for service in services {
+            health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+        }
+        manager.drain(config.drain).await;
+        closed.cancel();
+        // Watchers got their last event; whoever does not read it is not waited for.
+        tokio::time::sleep(CLOSING).await;
+    };
+    tokio::select! {
+        served = server => served?,
+        () = stop => {}
+    }
+    manager.farewells().finish().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Holds the data directory for this daemon alone, as long as the file is open.
+fn lock(data_dir: &std::path::Path) -> Result<std::fs::File, DaemonError> {
+    let failed = |source| DaemonError::DataDir { path: data_dir.to_owned(), source };
+    std::fs::create_dir_all(data_dir).map_err(failed)?;
+    let file = std::fs::File::create(data_dir.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(DaemonError::DataDirInUse(data_dir.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}

@@ -1,0 +1,195 @@
+//! `RunService`: bundles in, runs and their logs out.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::info::MAX_MESSAGE_BYTES;
+use super::manager::Manager;
+use super::status::{of_bundles, of_create, of_store, of_wire};
+use super::watch::{self, Watch};
+use crate::bundle::MAX_BUNDLE_BYTES;
+use crate::event::Run;
+use crate::report::{Verdicts, suite_result};
+use crate::wire::call::WireError;
+use crate::wire::control as pb;
+use crate::wire::control::run_service_server::RunService;
+use crate::wire::run::{bundle_from_proto, run_to_proto, spec_from_proto};
+
+/// Runs on a page when the client does not say how many.
+const DEFAULT_PAGE: usize = 50;
+/// Most runs on a page.
+const MAX_PAGE: usize = 500;
+/// Bytes of one chunk of an artifact.
+const CHUNK: usize = 64 << 10;
+/// Chunks that wait for a client; the writer waits when there are more.
+const CHUNKS: usize = 8;
+
+pub(super) struct Runs {
+    manager: Arc<Manager>,
+}
+
+impl Runs {
+    pub(super) fn new(manager: Arc<Manager>) -> Self {
+        Self { manager }
+    }
+
+    async fn run(&self, run_id: &str) -> Result<Run, Status> {
+        self.manager.store().run(run_id).await.map_err(|error| of_store(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl RunService for Runs {
+    async fn upload_bundle(
+        &self,
+        request: Request<Streaming<pb::UploadBundleRequest>>,
+    ) -> Result<Response<pb::UploadBundleResponse>, Status> {
+        use pb::upload_bundle_request::Frame;
+        let mut frames = request.into_inner();
+        let Some(Frame::Header(header)) = frames.message().await?.and_then(|first| first.frame) else {
+            return Err(of_wire(&WireError::new("header", "must be the first frame")));
+        };
+        let (digest, size) = bundle_from_proto(&header).map_err(|error| of_wire(&error))?;
+        if size > MAX_BUNDLE_BYTES {
+            let problem = format!("is {size}, {MAX_BUNDLE_BYTES} are allowed");
+            return Err(of_wire(&WireError::new("header.size_bytes", problem)));
+        }
+        let bundles = self.manager.bundles();
+        if bundles.contains(&digest).await {
+            return Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: true }));
+        }
+        let mut incoming = bundles.receive(digest, size).await.map_err(|error| of_bundles(&error))?;
+        while let Some(message) = frames.message().await? {
+            match message.frame {
+                Some(Frame::Chunk(chunk)) => incoming.write(&chunk).await.map_err(|error| of_bundles(&error))?,
+                Some(Frame::Header(_)) => return Err(of_wire(&WireError::new("header", "came twice"))),
+                None => {}
+            }
+        }
+        incoming.finish().await.map_err(|error| of_bundles(&error))?;
+        let mut used = self.manager.store().used_bundles();
+        used.insert(digest);
+        bundles.prune(used).await;
+        Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: false }))
+    }
+
+    async fn create_run(
+        &self,
+        request: Request<pb::CreateRunRequest>,
+    ) -> Result<Response<pb::CreateRunResponse>, Status> {
+        let request = request.into_inner();
+        let spec = request.spec.ok_or_else(|| of_wire(&WireError::new("spec", "is not set")))?;
+        let spec = spec_from_proto(spec).map_err(|error| of_wire(&error))?;
+        let created = self.manager.create(&request.request_id, spec, request.validate_only).await;
+        let (run, deduplicated) = created.map_err(|error| of_create(&error))?;
+        Ok(Response::new(pb::CreateRunResponse { run: Some(run_to_proto(&run)), deduplicated }))
+    }
+
+    type WatchRunStream = watch::Responses;
+
+    async fn watch_run(&self, request: Request<pb::WatchRunRequest>) -> Result<Response<Self::WatchRunStream>, Status> {
+        let watch = Watch::new(Arc::clone(self.manager.store()), request.into_inner())?;
+        Ok(Response::new(watch.responses()))
+    }
+
+    async fn get_run(&self, request: Request<pb::GetRunRequest>) -> Result<Response<pb::GetRunResponse>, Status> {
+        let run = self.run(&request.into_inner().run_id).await?;
+        Ok(Response::new(pb::GetRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    async fn list_runs(&self, request: Request<pb::ListRunsRequest>) -> Result<Response<pb::ListRunsResponse>, Status> {
+        let request = request.into_inner();
+        let size = match usize::try_from(request.page_size) {
+            Ok(0) => DEFAULT_PAGE,
+            Ok(size) => size.min(MAX_PAGE),
+            Err(_) => return Err(of_wire(&WireError::new("page_size", "must not be negative"))),
+        };
+        let before = (!request.page_token.is_empty()).then_some(request.page_token.as_str());
+        let mut runs = self.manager.store().runs(before, size + 1).await;
+        let more = runs.len() > size;
+        runs.truncate(size);
+        let next_page_token = runs.last().filter(|_| more).map(|run| run.run_id.clone()).unwrap_or_default();
+        Ok(Response::new(pb::ListRunsResponse { runs: runs.iter().map(run_to_proto).collect(), next_page_token }))
+    }
+
+    async fn cancel_run(
+        &self,
+        request: Request<pb::CancelRunRequest>,
+    ) -> Result<Response<pb::CancelRunResponse>, Status> {
+        let request = request.into_inner();
+        tracing::info!(run = %request.run_id, reason = %request.reason, "cancel asked for");
+        let run = self.manager.cancel(&request.run_id).await.map_err(|error| of_store(&error))?;
+        Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    type FetchArtifactStream = ReceiverStream<Result<pb::FetchArtifactResponse, Status>>;
+
+    async fn fetch_artifact(
+        &self,
+        request: Request<pb::FetchArtifactRequest>,
+    ) -> Result<Response<Self::FetchArtifactStream>, Status> {
+        let request = request.into_inner();
+        if request.format != "json" {
+            let problem = format!("{:?} is not known; there is \"json\"", request.format);
+            return Err(of_wire(&WireError::new("format", problem)));
+        }
+        let run = self.run(&request.run_id).await?;
+        if !run.state.is_final() {
+            return Err(Status::failed_precondition(format!(
+                "the run is {}; its reports come when it is over",
+                run.state.name()
+            )));
+        }
+        let suite =
+            match request.suite.as_str() {
+                "" => None,
+                path => {
+                    Some(run.suites.iter().find(|suite| suite.path == path).cloned().ok_or_else(|| {
+                        of_wire(&WireError::new("suite", format!("{path:?} is no suite of this run")))
+                    })?)
+                }
+            };
+        let mut verdicts = Verdicts::default();
+        let mut after = 0;
+        loop {
+            let events = self.manager.store().read(&run.run_id, after, 1000).await.map_err(|error| of_store(&error))?;
+            let Some(last) = events.last() else { break };
+            after = last.sequence;
+            events.iter().for_each(|event| verdicts.take(event));
+        }
+        let (sender, receiver) = mpsc::channel(CHUNKS);
+        // Ends with its client: without a receiver the next chunk cannot be sent.
+        self.manager.tasks().spawn_blocking(move || {
+            let mut out = std::io::BufWriter::with_capacity(CHUNK, Chunks(sender));
+            let written = match &suite {
+                None => suite_result::write(&run, &verdicts, &mut out),
+                Some(suite) => suite_result::write_suite(&run, suite, &verdicts, &mut out),
+            };
+            if let Err(error) = written.and_then(|()| out.flush()) {
+                tracing::debug!(%error, "an artifact was not fetched to its end");
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Writes into a stream of chunks.
+struct Chunks(mpsc::Sender<Result<pb::FetchArtifactResponse, Status>>);
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for chunk in bytes.chunks(MAX_MESSAGE_BYTES / 2) {
+            let chunk = pb::FetchArtifactResponse { chunk: chunk.to_vec() };
+            self.0.blocking_send(Ok(chunk)).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

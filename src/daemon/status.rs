@@ -1,0 +1,150 @@
+//! Errors → statuses, in one place. The machine-readable reason travels as `google.rpc.ErrorInfo` of the domain
+//! [`DOMAIN`]; a suite's findings travel as `google.rpc.BadRequest`, one violation each.
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+
+use super::manager::CreateError;
+use crate::peer::agent::DescribeError;
+use crate::peer::directory::DirectoryError;
+use crate::plan::PlanError;
+use crate::store::StoreError;
+use crate::store::bundles::BundlesError;
+use crate::suite::error::SuiteErrors;
+use crate::wire::call::WireError;
+
+/// Domain of the reasons.
+pub const DOMAIN: &str = "forge";
+/// The bundle has to be uploaded first.
+pub const BUNDLE_MISSING: &str = "BUNDLE_MISSING";
+/// A suite is invalid.
+pub const SUITE_INVALID: &str = "SUITE_INVALID";
+/// There is nothing to run.
+pub const NOTHING_SELECTED: &str = "NOTHING_SELECTED";
+/// A value of the request cannot be taken.
+pub const INVALID: &str = "INVALID";
+/// There is no such run.
+pub const UNKNOWN_RUN: &str = "UNKNOWN_RUN";
+/// There is no such agent, or it must not be named.
+pub const AGENT_INVALID: &str = "AGENT_INVALID";
+
+/// Most findings that travel in a status: it has to fit into headers.
+const MAX_FINDINGS: usize = 100;
+
+fn with_reason(code: Code, reason: &str, message: impl Into<String>) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new());
+    Status::with_error_details(code, message, details)
+}
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// A run that was not accepted.
+#[must_use]
+pub fn of_create(error: &CreateError) -> Status {
+    match error {
+        CreateError::Stopping => with_reason(Code::Unavailable, "DRAINING", error.to_string()),
+        CreateError::Bundles(error) => of_bundles(error),
+        CreateError::Bundle(_) | CreateError::NoSuchSuite(_) => {
+            with_reason(Code::InvalidArgument, INVALID, chain(error))
+        }
+        CreateError::Suites(errors) => of_suites(errors),
+        CreateError::Plan(PlanError::Pattern { .. }) => with_reason(Code::InvalidArgument, INVALID, error.to_string()),
+        CreateError::Plan(PlanError::NothingSelected(_)) => {
+            with_reason(Code::FailedPrecondition, NOTHING_SELECTED, error.to_string())
+        }
+        CreateError::Agent(error) => of_directory(error),
+        CreateError::Store(error) => of_store(error),
+        CreateError::Died => Status::internal(error.to_string()),
+    }
+}
+
+fn of_suites(errors: &SuiteErrors) -> Status {
+    let all = errors.0.len();
+    let violations = errors.0.iter().take(MAX_FINDINGS).map(|finding| {
+        let field = finding.field.clone().unwrap_or_default();
+        FieldViolation {
+            field,
+            description: finding.to_string(),
+            reason: SUITE_INVALID.to_owned(),
+            localized_message: None,
+        }
+    });
+    let violations: Vec<FieldViolation> = violations.collect();
+    let more = all.saturating_sub(MAX_FINDINGS);
+    let note = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
+    let mut details = ErrorDetails::with_bad_request(violations);
+    details.set_error_info(SUITE_INVALID, DOMAIN, std::collections::HashMap::new());
+    let errors = if all == 1 { "1 error".to_owned() } else { format!("{all} errors") };
+    Status::with_error_details(Code::InvalidArgument, format!("the suite is invalid: {errors}{note}"), details)
+}
+
+/// A bundle that cannot be taken or found.
+#[must_use]
+pub fn of_bundles(error: &BundlesError) -> Status {
+    match error {
+        BundlesError::Missing(_) => {
+            let mut details = ErrorDetails::with_precondition_failure_violation("MISSING", "bundle", error.to_string());
+            details.set_error_info(BUNDLE_MISSING, DOMAIN, std::collections::HashMap::new());
+            Status::with_error_details(Code::FailedPrecondition, error.to_string(), details)
+        }
+        BundlesError::Mismatch(_) => with_reason(Code::InvalidArgument, INVALID, error.to_string()),
+        BundlesError::Io { .. } => {
+            // The client learns that it did not work, the operator where and why.
+            tracing::error!(error = %chain(error), "a bundle could not be stored or read");
+            Status::internal("the daemon could not store or read the bundle; its log says why")
+        }
+    }
+}
+
+/// A run that cannot be found or kept.
+#[must_use]
+pub fn of_store(error: &StoreError) -> Status {
+    let message = error.to_string();
+    match error {
+        StoreError::UnknownRun(_) => with_reason(Code::NotFound, UNKNOWN_RUN, message),
+        StoreError::RequestIdReused(_) => with_reason(Code::AlreadyExists, "REQUEST_ID_REUSED", message),
+        StoreError::Full(_) => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", message),
+    }
+}
+
+/// An agent that cannot be named or added.
+#[must_use]
+pub fn of_directory(error: &DirectoryError) -> Status {
+    let code = match error {
+        DirectoryError::Unknown { .. } => Code::NotFound,
+        DirectoryError::Address(_) | DirectoryError::Dial { .. } | DirectoryError::BadName(_) => Code::InvalidArgument,
+        DirectoryError::NotAllowed { .. } => Code::PermissionDenied,
+        DirectoryError::Configured(_) => Code::FailedPrecondition,
+        DirectoryError::Full => Code::ResourceExhausted,
+    };
+    with_reason(code, AGENT_INVALID, chain(error))
+}
+
+/// An agent that did not describe itself.
+#[must_use]
+pub fn of_describe(error: &DescribeError) -> Status {
+    let code = match error {
+        DescribeError::Unreachable { .. } | DescribeError::Silent { .. } => Code::Unavailable,
+        DescribeError::Refused { .. } | DescribeError::Incompatible { .. } => Code::FailedPrecondition,
+    };
+    with_reason(code, "AGENT_UNREACHABLE", error.to_string())
+}
+
+/// A field that cannot be taken.
+#[must_use]
+pub fn of_wire(error: &WireError) -> Status {
+    let mut details = ErrorDetails::with_bad_request_violation(error.field, error.problem.clone());
+    details.set_error_info(INVALID, DOMAIN, std::collections::HashMap::new());
+    Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
+}

@@ -1,0 +1,125 @@
+//! A watcher: a cursor into a run's log that reads at its own pace and never holds up the run.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use regex::Regex;
+use tokio::sync::watch;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::status::{of_store, of_wire};
+use crate::event::{Payload, RunEvent};
+use crate::store::Store;
+use crate::wire::call::WireError;
+use crate::wire::control as pb;
+use crate::wire::run::{run_event_to_proto, time_to_proto};
+
+/// Events that are read from the log at a time.
+const BATCH: usize = 256;
+/// A watcher hears from the daemon at least this often.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// What a watcher gets.
+pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WatchRunResponse, Status>> + Send>>;
+
+pub(super) struct Watch {
+    store: Arc<Store>,
+    run_id: String,
+    follow: bool,
+    calls: bool,
+    patterns: Vec<Regex>,
+    newest: watch::Receiver<u64>,
+    /// Number of the last event that was read.
+    after: u64,
+    read: VecDeque<Arc<RunEvent>>,
+    ended: bool,
+}
+
+impl Watch {
+    pub(super) fn new(store: Arc<Store>, request: pb::WatchRunRequest) -> Result<Self, Status> {
+        let calls = request.detail() == pb::Detail::Calls;
+        let patterns = request.case_patterns.iter().map(|pattern| {
+            regex::RegexBuilder::new(pattern).size_limit(1 << 20).build().map_err(|error| {
+                of_wire(&WireError::new("case_patterns", format!("{pattern:?} is no regular expression: {error}")))
+            })
+        });
+        Ok(Self {
+            patterns: patterns.collect::<Result<_, _>>()?,
+            newest: store.newest(&request.run_id).map_err(|error| of_store(&error))?,
+            store,
+            run_id: request.run_id,
+            follow: request.follow,
+            calls,
+            after: request.after_sequence,
+            read: VecDeque::new(),
+            ended: false,
+        })
+    }
+
+    /// The events as a stream that does its work when it is polled: a watcher that does not read costs nothing.
+    pub(super) fn responses(self) -> Responses {
+        Box::pin(futures_util::stream::try_unfold(self, |mut watch| async move {
+            Ok(watch.next().await?.map(|response| (response, watch)))
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<pb::WatchRunResponse>, Status> {
+        use pb::watch_run_response::Item;
+        loop {
+            while let Some(event) = self.read.pop_front() {
+                self.ended = matches!(event.payload, Payload::RunFinished(_));
+                if self.wants(&event) {
+                    let item = Item::Event(run_event_to_proto(&event));
+                    return Ok(Some(pb::WatchRunResponse { item: Some(item) }));
+                }
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            // Before reading: an event that is stored in between is then seen as a change.
+            let newest = *self.newest.borrow_and_update();
+            self.read.extend(self.store.read(&self.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?);
+            if let Some(last) = self.read.back() {
+                self.after = last.sequence;
+                continue;
+            }
+            if !self.follow || self.is_over().await? {
+                return Ok(None);
+            }
+            match tokio::time::timeout(HEARTBEAT, self.newest.changed()).await {
+                Ok(Ok(())) => {}
+                // The run was forgotten while it was watched.
+                Ok(Err(_)) => return Ok(None),
+                Err(_) => {
+                    let heartbeat = pb::Heartbeat { last_sequence: newest, at: Some(time_to_proto(Timestamp::now())) };
+                    return Ok(Some(pb::WatchRunResponse { item: Some(Item::Heartbeat(heartbeat)) }));
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing to wait for: a cursor may start behind the last event of a run that is over.
+    async fn is_over(&self) -> Result<bool, Status> {
+        let run = self.store.run(&self.run_id).await.map_err(|error| of_store(&error))?;
+        Ok(run.state.is_final() && self.after >= run.last_sequence)
+    }
+
+    fn wants(&self, event: &RunEvent) -> bool {
+        let in_detail = match &event.payload {
+            Payload::Agent(_) | Payload::StubServed { .. } => self.calls,
+            Payload::RunStarted(_)
+            | Payload::CasePlanned { .. }
+            | Payload::CaseStarted { .. }
+            | Payload::CaseFinished(_)
+            | Payload::Warning(_)
+            | Payload::RunFinished(_) => true,
+        };
+        let is_selected =
+            |id: &str| self.patterns.is_empty() || self.patterns.iter().any(|pattern| pattern.is_match(id));
+        in_detail && event.case.as_ref().is_none_or(|case| is_selected(&case.case_id))
+    }
+}

@@ -1,0 +1,235 @@
+//! Bundles as files named by their digest, in one directory.
+//!
+//! A bundle is written under another name first and renamed when its digest is right, so that a file under its final
+//! name is whole. When the files exceed the limit, the oldest that no run uses go first.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::bundle;
+
+/// The directory of bundles.
+#[derive(Debug)]
+pub struct Bundles {
+    dir: PathBuf,
+    limit: u64,
+}
+
+/// Why a bundle cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BundlesError {
+    /// The disk does not do as asked.
+    #[error("{doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// Why it did not work.
+        #[source]
+        source: io::Error,
+    },
+    /// What was sent is not what was announced.
+    #[error("the bundle is not what was announced: {0}")]
+    Mismatch(String),
+    /// No such bundle.
+    #[error("there is no bundle {0}")]
+    Missing(String),
+}
+
+impl Bundles {
+    /// The bundles below `data_dir`, which together take `limit` bytes at most, as far as runs do not need more.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn open(data_dir: &Path, limit: u64) -> Result<Self, BundlesError> {
+        let dir = data_dir.join("bundles");
+        std::fs::create_dir_all(&dir).map_err(|source| BundlesError::Io {
+            doing: "making",
+            path: dir.clone(),
+            source,
+        })?;
+        Ok(Self { dir, limit })
+    }
+
+    /// Whether a bundle is there.
+    pub async fn contains(&self, digest: &[u8; 32]) -> bool {
+        tokio::fs::try_exists(self.path(digest)).await.unwrap_or(false)
+    }
+
+    /// The bytes of a bundle, checked against its name.
+    ///
+    /// # Errors
+    /// When it is missing, cannot be read, or was changed.
+    pub async fn read(&self, digest: &[u8; 32]) -> Result<Vec<u8>, BundlesError> {
+        let path = self.path(digest);
+        let bytes = match tokio::fs::read(&path).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(BundlesError::Missing(hex::encode(digest)));
+            }
+            Err(source) => return Err(BundlesError::Io { doing: "reading", path, source }),
+        };
+        if bundle::digest(&bytes) == *digest {
+            return Ok(bytes);
+        }
+        // A file that is not what its name says is of no use to anybody: the client will send the bundle again.
+        let _ = tokio::fs::remove_file(&path).await;
+        Err(BundlesError::Missing(hex::encode(digest)))
+    }
+
+    /// Begins to take a bundle of so many bytes.
+    ///
+    /// # Errors
+    /// When no file can be made for it.
+    pub async fn receive(&self, digest: [u8; 32], size: u64) -> Result<Incoming, BundlesError> {
+        let dir = self.dir.clone();
+        let temp = tempfile::Builder::new().prefix("incoming-").tempfile_in(&dir);
+        let temp = temp.map_err(|source| BundlesError::Io { doing: "making a file in", path: dir, source })?;
+        let (file, temp) = temp.into_parts();
+        let file = tokio::fs::File::from_std(file);
+        Ok(Incoming { temp, file, hasher: Sha256::new(), received: 0, digest, size, path: self.path(&digest) })
+    }
+
+    /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need.
+    pub async fn prune(&self, used: HashSet<[u8; 32]>) {
+        let (dir, limit) = (self.dir.clone(), self.limit);
+        let pruned = tokio::task::spawn_blocking(move || prune(&dir, limit, &used)).await;
+        if let Ok(Err(error)) = pruned {
+            tracing::warn!(%error, "old bundles could not be removed");
+        }
+    }
+
+    fn path(&self, digest: &[u8; 32]) -> PathBuf {
+        self.dir.join(hex::encode(digest))
+    }
+}
+
+fn prune(dir: &Path, limit: u64, used: &HashSet<[u8; 32]>) -> io::Result<()> {
+    let mut files: Vec<(SystemTime, u64, PathBuf, bool)> = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        let mut digest = [0; 32];
+        let is_bundle = hex::decode_to_slice(entry.file_name().to_string_lossy().as_bytes(), &mut digest).is_ok();
+        if is_bundle {
+            files.push((meta.modified()?, meta.len(), entry.path(), used.contains(&digest)));
+        }
+    }
+    files.sort();
+    let mut bytes: u64 = files.iter().map(|(_, size, ..)| size).sum();
+    for (_, size, path, is_used) in files {
+        if bytes > limit && !is_used {
+            std::fs::remove_file(path)?;
+            bytes -= size;
+        }
+    }
+    Ok(())
+}
+
+/// A bundle that is being received. Dropped before [`Incoming::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Incoming {
+    temp: tempfile::TempPath,
+    file: tokio::fs::File,
+    hasher: Sha256,
+    received: u64,
+    digest: [u8; 32],
+    size: u64,
+    path: PathBuf,
+}
+
+impl Incoming {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// When there are more than announced, or they cannot be written.
+    pub async fn write(&mut self, chunk: &[u8]) -> Result<(), BundlesError> {
+        self.received += chunk.len() as u64;
+        if self.received > self.size {
+            return Err(BundlesError::Mismatch(format!("more than the {} bytes announced came", self.size)));
+        }
+        self.hasher.update(chunk);
+        self.file.write_all(chunk).await.map_err(|source| self.io("writing", source))
+    }
+
+    /// Keeps the bundle, now that all of it is here.
+    ///
+    /// # Errors
+    /// When it is not what was announced, or cannot be kept.
+    pub async fn finish(mut self) -> Result<(), BundlesError> {
+        if self.received != self.size {
+            return Err(BundlesError::Mismatch(format!("{} bytes were announced, {} came", self.size, self.received)));
+        }
+        if self.hasher.clone().finalize().as_slice() != self.digest {
+            return Err(BundlesError::Mismatch("its SHA-256 is another one".to_owned()));
+        }
+        self.file.flush().await.map_err(|source| self.io("writing", source))?;
+        self.file.sync_all().await.map_err(|source| self.io("writing", source))?;
+        let path = self.path.clone();
+        self.temp.persist(&path).map_err(|error| BundlesError::Io { doing: "keeping", path, source: error.error })
+    }
+
+    fn io(&self, doing: &'static str, source: io::Error) -> BundlesError {
+        BundlesError::Io { doing, path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn put(bundles: &Bundles, content: &[u8]) -> [u8; 32] {
+        let digest = bundle::digest(content);
+        let mut incoming = bundles.receive(digest, content.len() as u64).await.expect("begins");
+        incoming.write(content).await.expect("takes bytes");
+        incoming.finish().await.expect("is kept");
+        digest
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_what_was_announced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bundles = Bundles::open(dir.path(), 1000).expect("opens");
+        let digest = put(&bundles, b"hello").await;
+        assert_eq!(bundles.read(&digest).await.expect("is there"), b"hello");
+
+        let mut short = bundles.receive([1; 32], 5).await.expect("begins");
+        short.write(b"hel").await.expect("takes bytes");
+        assert!(matches!(short.finish().await, Err(BundlesError::Mismatch(_))));
+        let mut long = bundles.receive([1; 32], 2).await.expect("begins");
+        assert!(matches!(long.write(b"hel").await, Err(BundlesError::Mismatch(_))));
+        let mut other = bundles.receive([1; 32], 3).await.expect("begins");
+        other.write(b"hel").await.expect("takes bytes");
+        assert!(matches!(other.finish().await, Err(BundlesError::Mismatch(_))));
+        drop(long);
+        assert_eq!(std::fs::read_dir(dir.path().join("bundles")).expect("reads").count(), 1, "nothing is left behind");
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_no_bundle() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bundles = Bundles::open(dir.path(), 1000).expect("opens");
+        let digest = put(&bundles, b"hello").await;
+        std::fs::write(bundles.path(&digest), b"hullo").expect("writes");
+        assert!(matches!(bundles.read(&digest).await, Err(BundlesError::Missing(_))));
+        assert!(!bundles.contains(&digest).await);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_unused_bundles_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bundles = Bundles::open(dir.path(), 10).expect("opens");
+        let used = put(&bundles, b"aaaaaa").await;
+        let unused = put(&bundles, b"bbbbbb").await;
+        let newest = put(&bundles, b"cccccc").await;
+        bundles.prune(HashSet::from([used, newest])).await;
+        assert!(bundles.contains(&used).await && bundles.contains(&newest).await);
+        assert!(!bundles.contains(&unused).await);
+    }
+}
