@@ -14,6 +14,7 @@ pub mod store;
 pub mod run;
 pub mod report;
 pub mod daemon;
+pub mod cli;
 
 /// Version, build and protocol revision, as `--version` shows them.
 #[must_use]

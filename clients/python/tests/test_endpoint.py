@@ -18,6 +18,7 @@ from client import (
 )
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from forge.agent.v1 import agent_pb2, invoke_pb2
 from forge.agent.v1 import values_pb2 as values
@@ -484,10 +485,26 @@ async def test_describe(serve_answer):
     assert "REVISION_UNSUPPORTED" in refused.value.details()
 
 
+async def test_reflection():
+    async def answer(turn: Turn) -> str:
+        return ""
+
+    server = Server(AgentEndpoint(agent_pb2.AgentCard(agent_id="a", version="1"), answer), "127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (response,) = [response async for response in stub.ServerReflectionInfo(iter([request]))]
+    names = {service.name for service in response.list_services_response.service}
+    assert {"forge.agent.v1.AgentEndpoint", "grpc.health.v1.Health"} <= names
+    await server.stop()
+
+
 async def test_health_and_draining():
-    release = asyncio.Event()
+    is_running, release = asyncio.Event(), asyncio.Event()
 
     async def answer(turn: Turn) -> str:
+        is_running.set()
         await release.wait()
         return "finished in peace"
 
@@ -499,9 +516,8 @@ async def test_health_and_draining():
         for service in ("", "forge.agent.v1.AgentEndpoint"):
             status = (await health.Check(health_pb2.HealthCheckRequest(service=service))).status
             assert status == health_pb2.HealthCheckResponse.SERVING
-        running = stub.Invoke()
-        await running.write(start_frame())
-        await running.read()
+        running = asyncio.create_task(invoke(stub, start_frame()))
+        await is_running.wait()
         stopping = asyncio.create_task(server.stop())
         await asyncio.sleep(0.05)
         status = (await health.Check(health_pb2.HealthCheckRequest())).status
@@ -510,8 +526,7 @@ async def test_health_and_draining():
             await invoke(stub, start_frame())
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
         release.set()
-        rest = [event async for event in running]
-        assert rest[-1].finished.response.parts[0].text == "finished in peace"
+        assert (await running).text == "finished in peace"
         await stopping
 
 

@@ -1,0 +1,162 @@
+//! `forgectl agents`.
+
+use clap::Subcommand;
+
+use super::client::Client;
+use super::{CliError, Exit, print};
+use crate::report::printable;
+use crate::wire::call::{description_from_proto, duration_from_proto};
+use crate::wire::control as pb;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AgentsCommand {
+    /// Add an agent, or replace one that was added before
+    Add {
+        /// Name for the agent, as runs will use it
+        id: String,
+        /// Its address, such as grpc://127.0.0.1:50051
+        url: String,
+        /// Do not ask it first whether it is there
+        #[arg(long)]
+        skip_probe: bool,
+        /// A label, such as team=payments; may be given several times
+        #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+        label: Vec<(String, String)>,
+    },
+    /// List the agents that the daemon knows
+    List,
+    /// Ask an agent who it is, and show it
+    Describe {
+        /// Name of the agent
+        id: String,
+    },
+    /// Ask an agent whether it is there
+    Probe {
+        /// Name of the agent
+        id: String,
+    },
+    /// Remove an agent that was added
+    Remove {
+        /// Name of the agent
+        id: String,
+    },
+}
+
+/// Reads `KEY=VALUE`.
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not of the form KEY=VALUE")),
+    }
+}
+
+pub(super) async fn agents(daemon: Option<String>, command: AgentsCommand) -> Result<Exit, CliError> {
+    let client = Client::required(daemon).await?;
+    match command {
+        AgentsCommand::Add { id, url, skip_probe, label } => add(&client, id, url, skip_probe, label).await,
+        AgentsCommand::List => list(&client).await,
+        AgentsCommand::Describe { id } => describe(&client, id).await,
+        AgentsCommand::Probe { id } => probe(&client, id).await,
+        AgentsCommand::Remove { id } => {
+            let removed = client.agents().remove_agent(pb::RemoveAgentRequest { agent_id: id.clone() }).await;
+            removed.map_err(|status| CliError::of_status("removing the agent", &status))?;
+            print(&format!("removed {id}\n"))?;
+            Ok(Exit::Passed)
+        }
+    }
+}
+
+async fn add(
+    client: &Client,
+    id: String,
+    url: String,
+    skip_probe: bool,
+    labels: Vec<(String, String)>,
+) -> Result<Exit, CliError> {
+    let agent = pb::Agent { agent_id: id, target: url, labels: labels.into_iter().collect(), ..pb::Agent::default() };
+    let request = pb::RegisterAgentRequest { agent: Some(agent), skip_probe };
+    let added = client.agents().register_agent(request).await;
+    let added = added.map_err(|status| CliError::of_status("adding the agent", &status))?.into_inner();
+    let agent = added.agent.unwrap_or_default();
+    print(&format!("added {} at {}\n", printable(&agent.agent_id), printable(&agent.target)))?;
+    Ok(Exit::Passed)
+}
+
+async fn list(client: &Client) -> Result<Exit, CliError> {
+    let mut page_token = String::new();
+    let mut agents = Vec::new();
+    loop {
+        let page = client.agents().list_agents(pb::ListAgentsRequest { page_size: 1000, page_token }).await;
+        let page = page.map_err(|status| CliError::of_status("asking for the agents", &status))?.into_inner();
+        agents.extend(page.agents);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if agents.is_empty() {
+        eprintln!("no agents; add one with `forgectl agents add ID URL`");
+    }
+    let width = agents.iter().map(|agent| agent.agent_id.len()).max().unwrap_or(0);
+    for agent in agents {
+        let state = match (agent.healthy, agent.describe) {
+            (true, _) => "answered",
+            (false, Some(_)) => "did not answer",
+            (false, None) => "not asked yet",
+        };
+        print(&format!("{:width$}  {state:<14}  {}\n", printable(&agent.agent_id), printable(&agent.target)))?;
+    }
+    Ok(Exit::Passed)
+}
+
+async fn ask(client: &Client, id: &str) -> Result<pb::ProbeAgentResponse, CliError> {
+    let probed = client.agents().probe_agent(pb::ProbeAgentRequest { agent_id: id.to_owned() }).await;
+    let probed = probed.map_err(|status| CliError::of_status("asking the agent", &status))?.into_inner();
+    if probed.agent.as_ref().is_some_and(|agent| agent.healthy) {
+        return Ok(probed);
+    }
+    let target = probed.agent.map(|agent| agent.target).unwrap_or_default();
+    Err(CliError::new(Exit::CouldNotRun, format!("the agent {id:?} at {target} did not answer"))
+        .hint("start it, or correct its address with `forgectl agents add`"))
+}
+
+async fn probe(client: &Client, id: String) -> Result<Exit, CliError> {
+    let probed = ask(client, &id).await?;
+    let millis = probed.round_trip.and_then(duration_from_proto).unwrap_or_default().as_secs_f64() * 1000.0;
+    let target = probed.agent.map(|agent| agent.target).unwrap_or_default();
+    print(&format!("{id} at {} answered in {millis:.1} ms\n", printable(&target)))?;
+    Ok(Exit::Passed)
+}
+
+async fn describe(client: &Client, id: String) -> Result<Exit, CliError> {
+    let agent = ask(client, &id).await?.agent.unwrap_or_default();
+    let description = description_from_proto(agent.describe.unwrap_or_default());
+    let card = description.card;
+    let rows = [
+        ("id", card.agent_id),
+        ("name", card.name),
+        ("version", card.version),
+        ("description", card.description),
+        ("model", card.model),
+        ("address", agent.target),
+        ("revision", description.revision.to_string()),
+        ("capabilities", description.capabilities.join(", ")),
+        (
+            "parallel calls",
+            description.max_concurrent_invocations.map_or_else(|| "not limited".to_owned(), |n| n.to_string()),
+        ),
+    ];
+    for (key, value) in rows {
+        print(&format!("{key:<15} {}\n", if value.is_empty() { "-".to_owned() } else { printable(&value) }))?;
+    }
+    for tool in card.tools {
+        let version = if tool.version.is_empty() { String::new() } else { format!(" {}", tool.version) };
+        print(&format!(
+            "tool            {}{} - {}\n",
+            printable(&tool.name),
+            printable(&version),
+            printable(&tool.description)
+        ))?;
+    }
+    Ok(Exit::Passed)
+}

@@ -1,0 +1,33 @@
+//! `forgectl check`: eval files without an agent.
+
+use clap::Args;
+
+use super::inputs::Inputs;
+use super::{CliError, Exit, print};
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Eval files, folders or glob patterns
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<String>,
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    let inputs = Inputs::read(&args.paths)?;
+    for warning in inputs.warnings() {
+        print(&format!("⚠ {}\n", crate::report::printable(&warning.to_string())))?;
+    }
+    for suite in &inputs.suites {
+        let unchecked = suite.cases.iter().filter(|case| case.assertions.is_empty());
+        for case in unchecked {
+            let place = format!("{}, line {}, case {:?}", suite.path, case.line, case.id);
+            print(&format!("⚠ {}: no assertions, so it checks nothing\n", crate::report::printable(&place)))?;
+        }
+        let cases = suite.cases.len();
+        print(&format!("{}: {} evals of {}, {cases} cases\n", suite.path, suite.tier.name(), suite.tool_name))?;
+    }
+    if inputs.suites.iter().all(|suite| suite.cases.is_empty()) {
+        return Err(CliError::new(Exit::NothingSelected, "nothing selected: the files hold no cases"));
+    }
+    Ok(Exit::Passed)
+}

@@ -1,0 +1,137 @@
+//! The daemon that forgectl talks to: one that is named, or one inside this process.
+
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+use super::{CliError, Exit};
+use crate::daemon::config::Config;
+use crate::peer::agent::endpoint;
+use crate::peer::target::{AllowedTargets, Target};
+use crate::wire::control::agent_registry_service_client::AgentRegistryServiceClient;
+use crate::wire::control::info_service_client::InfoServiceClient;
+use crate::wire::control::run_service_client::RunServiceClient;
+use crate::wire::control::{GetInfoRequest, GetInfoResponse};
+
+/// Time to reach a daemon.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Largest message of a daemon: a verdict holds the answer and all tool calls of its case.
+const MAX_MESSAGE_BYTES: usize = 128 << 20;
+
+/// A connection to a daemon.
+pub(super) struct Client {
+    /// Where it listens.
+    pub(super) url: String,
+    /// What it said about itself.
+    pub(super) info: GetInfoResponse,
+    channel: Channel,
+    embedded: Option<Embedded>,
+}
+
+/// A daemon inside this process.
+struct Embedded {
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<Result<(), crate::daemon::DaemonError>>,
+    _data_dir: tempfile::TempDir,
+}
+
+impl Client {
+    /// Connects to the daemon at `url`.
+    pub(super) async fn connect(url: &str) -> Result<Self, CliError> {
+        let full = if Target::looks_like_one(url) { url.to_owned() } else { format!("http://{url}") };
+        let target: Target = full.parse().map_err(|_| {
+            CliError::new(Exit::Usage, format!("{url:?} is no address of a daemon"))
+                .hint("write it like http://127.0.0.1:7460")
+        })?;
+        Self::open(url.to_owned(), &target.authority(), None).await
+    }
+
+    /// Connects to the daemon that was named; those commands need one.
+    pub(super) async fn required(url: Option<String>) -> Result<Self, CliError> {
+        match url {
+            Some(url) => Self::connect(&url).await,
+            None => Err(CliError::new(Exit::Usage, "this command talks to a daemon, and none is named").hint(
+                "give its address with --daemon URL or FORGE_DAEMON; `forge-daemon` starts one on 127.0.0.1:7460",
+            )),
+        }
+    }
+
+    /// Starts a daemon inside this process and connects to it. Its only client is this one, so it dials whatever it is
+    /// told to.
+    pub(super) async fn embed() -> Result<Self, CliError> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            CliError::new(Exit::CouldNotRun, format!("cannot start a daemon inside this process: {what}: {error}"))
+        };
+        let data_dir = tempfile::tempdir().map_err(|error| failed("a directory for its data", &error))?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed("a port", &error))?;
+        let address = listener.local_addr().map_err(|error| failed("a port", &error))?;
+        let config = Config {
+            allowed_targets: AllowedTargets::Any,
+            // The run is over, or was given up, when the daemon is stopped.
+            drain: Duration::ZERO,
+            ..Config::new(address, data_dir.path().to_owned())
+        };
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(crate::daemon::serve(listener, config, shutdown.clone()));
+        let embedded = Embedded { shutdown, task, _data_dir: data_dir };
+        Self::open(format!("http://{address}"), &address.to_string(), Some(embedded)).await
+    }
+
+    async fn open(url: String, authority: &str, embedded: Option<Embedded>) -> Result<Self, CliError> {
+        let unreachable = |why: String| {
+            CliError::new(Exit::CouldNotRun, format!("the daemon at {url} cannot be reached: {why}"))
+                .hint("start one with `forge-daemon`, or leave out --daemon (and FORGE_DAEMON) to run without one")
+        };
+        let endpoint = endpoint(authority).map_err(|error| unreachable(error.to_string()))?;
+        let channel = endpoint.connect_timeout(PATIENCE).connect_lazy();
+        let mut info = InfoServiceClient::new(channel.clone());
+        let asked = tokio::time::timeout(PATIENCE, info.get_info(GetInfoRequest {})).await;
+        let info = match asked {
+            Err(_) => return Err(unreachable(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Ok(Err(status)) => return Err(unreachable(deepest(&status))),
+            Ok(Ok(info)) => info.into_inner(),
+        };
+        if info.max_revision < crate::wire::MIN_REVISION || info.min_revision > crate::wire::MAX_REVISION {
+            let message =
+                format!("the daemon at {url} (version {}) speaks another revision of the protocol", info.version);
+            return Err(CliError::new(Exit::CouldNotRun, message).hint("use a forgectl of the daemon's version"));
+        }
+        Ok(Self { url, info, channel, embedded })
+    }
+
+    /// Whether the daemon runs inside this process.
+    pub(super) const fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
+    pub(super) fn runs(&self) -> RunServiceClient<Channel> {
+        RunServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    pub(super) fn agents(&self) -> AgentRegistryServiceClient<Channel> {
+        AgentRegistryServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Ends an embedded daemon; agents that were given up get their cancel first.
+    pub(super) async fn close(self) {
+        let Some(embedded) = self.embedded else { return };
+        drop(self.channel);
+        embedded.shutdown.cancel();
+        match embedded.task.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => eprintln!("forgectl: the daemon inside this process: {error}"),
+            Err(error) => eprintln!("forgectl: the daemon inside this process died: {error}"),
+        }
+    }
+}
+
+/// The deepest cause of a status that the transport made up, else its message.
+fn deepest(status: &tonic::Status) -> String {
+    let Some(mut error) = std::error::Error::source(status) else { return status.message().to_owned() };
+    while let Some(next) = error.source() {
+        error = next;
+    }
+    error.to_string()
+}

@@ -1,0 +1,123 @@
+//! Exit codes, and errors as people read them.
+
+use std::process::ExitCode;
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::daemon::status as reasons;
+
+/// How forgectl ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: everything that was asked for is so.
+    Passed,
+    /// 1: a case failed or regressed.
+    Failed,
+    /// 2: wrong usage, or an invalid suite.
+    Usage,
+    /// 3: it could not be run, or not be judged.
+    CouldNotRun,
+    /// 4: there was nothing to run.
+    NothingSelected,
+    /// 130: interrupted.
+    Interrupted,
+}
+
+impl Exit {
+    /// The exit for the code of a run that is over.
+    #[must_use]
+    pub const fn of_run(code: u8) -> Self {
+        match code {
+            0 => Self::Passed,
+            1 => Self::Failed,
+            4 => Self::NothingSelected,
+            _ => Self::CouldNotRun,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Passed => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::CouldNotRun => 3,
+            Exit::NothingSelected => 4,
+            Exit::Interrupted => 130,
+        })
+    }
+}
+
+/// An error that ends forgectl.
+#[derive(Debug)]
+pub struct CliError {
+    /// How forgectl ends.
+    pub exit: Exit,
+    message: String,
+    /// More lines, such as the findings in a suite.
+    details: Vec<String>,
+    hint: Option<String>,
+}
+
+impl CliError {
+    /// An error that says what could not be done.
+    #[must_use]
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), details: Vec::new(), hint: None }
+    }
+
+    /// The same with lines below it.
+    #[must_use]
+    pub fn details(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(details);
+        self
+    }
+
+    /// The same with what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A status that a daemon answered while `doing` something.
+    #[must_use]
+    pub fn of_status(doing: &str, status: &Status) -> Self {
+        let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+        let exit = match reason.as_str() {
+            reasons::SUITE_INVALID | reasons::INVALID | reasons::AGENT_INVALID | reasons::UNKNOWN_RUN => Exit::Usage,
+            reasons::NOTHING_SELECTED => Exit::NothingSelected,
+            _ => Exit::CouldNotRun,
+        };
+        let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
+        let details = if reason == reasons::SUITE_INVALID {
+            violations.into_iter().map(|violation| violation.description).collect()
+        } else {
+            Vec::new()
+        };
+        let error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
+        match (reason.as_str(), status.code()) {
+            (reasons::AGENT_INVALID, Code::NotFound) => {
+                error.hint("name a known agent, or give its address: -n grpc://127.0.0.1:50051 or --agent ID=URL")
+            }
+            (reasons::AGENT_INVALID, Code::PermissionDenied) => {
+                error.hint("the daemon's operator can allow it with `allowed_targets`, or add the agent to `[agents]`")
+            }
+            (reasons::UNKNOWN_RUN, _) => error.hint("`forgectl runs list` shows the runs that the daemon keeps"),
+            _ => error,
+        }
+    }
+
+    /// Writes the error to stderr.
+    pub fn print(&self) {
+        eprintln!("forgectl: {}", crate::report::printable(&self.message));
+        for line in &self.details {
+            eprintln!("  {}", crate::report::printable(line));
+        }
+        if let Some(hint) = &self.hint {
+            eprintln!("  hint: {hint}");
+        }
+    }
+}

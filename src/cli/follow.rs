@@ -1,0 +1,98 @@
+//! Follows the log of a run, over lost connections too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::{Code, Status, Streaming};
+
+use super::client::Client;
+use super::{CliError, Exit};
+use crate::event::{Payload, RunEvent};
+use crate::wire::control::{Detail, WatchRunRequest, WatchRunResponse, watch_run_response};
+use crate::wire::run::run_event_from_proto;
+
+/// Time that a daemon may be away while its run is followed.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pause between attempts to come back.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A daemon says something every 15 s; one that is silent for so long is gone.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// A cursor into the log of a run.
+pub(super) struct Follower<'a> {
+    client: &'a Client,
+    run_id: String,
+    detail: Detail,
+    after: u64,
+    stream: Option<Streaming<WatchRunResponse>>,
+    ended: bool,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows a run from its first event.
+    pub(super) fn new(client: &'a Client, run_id: &str, detail: Detail) -> Self {
+        Self { client, run_id: run_id.to_owned(), detail, after: 0, stream: None, ended: false }
+    }
+
+    /// The next event; `None` after the last one.
+    pub(super) async fn next(&mut self) -> Result<Option<Arc<RunEvent>>, CliError> {
+        let mut away_since: Option<Instant> = None;
+        loop {
+            if self.ended {
+                return Ok(None);
+            }
+            let status = match self.receive().await {
+                Ok(Some(event)) => {
+                    self.after = event.sequence;
+                    self.ended = matches!(event.payload, Payload::RunFinished(_));
+                    return Ok(Some(Arc::new(event)));
+                }
+                Ok(None) => Status::unavailable("it ended the stream before the run was over"),
+                Err(status) => status,
+            };
+            self.stream = None;
+            // What the daemon answered on purpose does not change by asking again.
+            if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::DataLoss) {
+                return Err(CliError::of_status("following the run", &status));
+            }
+            let since = *away_since.get_or_insert_with(Instant::now);
+            if since.elapsed() + PAUSE > PATIENCE {
+                let message =
+                    format!("lost the daemon at {} while following the run: {}", self.client.url, status.message());
+                return Err(CliError::new(Exit::CouldNotRun, message)
+                    .hint(format!("when it is back, `forgectl watch {}` shows how the run ended", self.run_id)));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Option<RunEvent>, Status> {
+        if self.stream.is_none() {
+            let request = WatchRunRequest {
+                run_id: self.run_id.clone(),
+                after_sequence: self.after,
+                follow: true,
+                detail: self.detail.into(),
+                case_patterns: Vec::new(),
+            };
+            self.stream = Some(self.client.runs().watch_run(request).await?.into_inner());
+        }
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        loop {
+            let received = tokio::time::timeout(SILENCE, stream.message()).await;
+            let received = received.map_err(|_| Status::unavailable("it does not say anything any more"))??;
+            match received.and_then(|response| response.item) {
+                None => return Ok(None),
+                Some(watch_run_response::Item::Heartbeat(_)) => {}
+                Some(watch_run_response::Item::Event(event)) => {
+                    // An event of a kind that this version does not know is not ours to show.
+                    let event = run_event_from_proto(event).map_err(|error| Status::data_loss(error.to_string()))?;
+                    if let Some(event) = event {
+                        return Ok(Some(event));
+                    }
+                }
+            }
+        }
+    }
+}

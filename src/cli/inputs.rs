@@ -1,0 +1,137 @@
+//! Paths, folders and globs → suites and their bundle.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::{CliError, Exit};
+use crate::bundle::{Bundle, BundleError};
+use crate::suite::error::Finding;
+use crate::suite::{self, Suite};
+
+/// Endings of the files that are taken from a folder; other JSON files there are something else.
+const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json"];
+
+/// Eval files that were read and are valid.
+pub(super) struct Inputs {
+    /// The suites, in the order in which they were named.
+    pub(super) suites: Vec<Suite>,
+    /// Their files.
+    pub(super) bundle: Bundle,
+}
+
+impl Inputs {
+    /// Reads everything that `sources` name.
+    pub(super) fn read(sources: &[String]) -> Result<Self, CliError> {
+        let mut bundle = Bundle::default();
+        let mut suites = Vec::new();
+        let mut errors: Vec<Finding> = Vec::new();
+        for path in expand(sources)? {
+            let bytes = std::fs::read(&path)
+                .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
+            let name = name_in_bundle(&path, &bundle);
+            match suite::parse(&name, &bytes) {
+                Ok(suite) => suites.push(suite),
+                Err(found) => errors.extend(found.0),
+            }
+            bundle.add(&name, bytes).map_err(|error| refused(&path, &error))?;
+        }
+        if errors.is_empty() {
+            return Ok(Self { suites, bundle });
+        }
+        let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
+        Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}"))
+            .details(errors.iter().map(ToString::to_string)))
+    }
+
+    /// What is odd about the files.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = &Finding> {
+        self.suites.iter().flat_map(|suite| &suite.warnings)
+    }
+}
+
+fn refused(path: &Path, error: &BundleError) -> CliError {
+    CliError::new(Exit::Usage, format!("cannot take {}: {error}", path.display()))
+}
+
+/// The files that `sources` name, each once, in the order in which they are named.
+fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for source in sources {
+        let path = Path::new(source);
+        let found = if path.is_dir() {
+            in_folder(path)?
+        } else if path.exists() {
+            vec![path.to_owned()]
+        } else if source.contains(['*', '?', '[']) {
+            matching(source)?
+        } else {
+            return Err(CliError::new(Exit::Usage, format!("there is no file or folder {source:?}"))
+                .hint("paths are relative to the current directory; quote a pattern such as 'evals/*.golden.json'"));
+        };
+        if found.is_empty() {
+            return Err(CliError::new(
+                Exit::NothingSelected,
+                format!("nothing selected: {source} holds no eval files"),
+            )
+            .hint("eval files in a folder are those named *.golden.json or *.labeled.json"));
+        }
+        for file in found {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The eval files in a folder and those below it, by name.
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let unreadable = |path: &Path, error: std::io::Error| {
+        CliError::new(Exit::Usage, format!("cannot read the folder {}: {error}", path.display()))
+    };
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|error| unreadable(&folder, error))? {
+            let entry = entry.map_err(|error| unreadable(&folder, error))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            // Links are not followed: one that leads upwards never ends.
+            let kind = entry.file_type().map_err(|error| unreadable(&folder, error))?;
+            if kind.is_dir() && !name.starts_with('.') {
+                folders.push(entry.path());
+            } else if SUITE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {
+    let paths = glob::glob(pattern).map_err(|error| CliError::new(Exit::Usage, format!("{pattern:?}: {error}")))?;
+    Ok(paths.flatten().filter(|path| path.is_file()).collect())
+}
+
+/// The path of a file in the bundle, which is also what reports call it: as the user wrote it, without what must not
+/// stand in a bundle.
+fn name_in_bundle(path: &Path, bundle: &Bundle) -> String {
+    let relative = std::env::current_dir().ok().and_then(|dir| path.strip_prefix(dir).ok()).unwrap_or(path);
+    let parts: Vec<String> = relative
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().replace(['\\', ':'], "_")),
+            _ => None,
+        })
+        .collect();
+    let is_outside = relative.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
+    // Of a path that leads elsewhere only the file's name is the suite's business.
+    let name = if is_outside { parts.last().cloned().unwrap_or_default() } else { parts.join("/") };
+    let mut unique = name.clone();
+    let mut number = 2;
+    while bundle.get(&unique).is_some() {
+        unique = format!("{number}/{name}");
+        number += 1;
+    }
+    unique
+}

@@ -1,0 +1,122 @@
+//! `forgectl`: arguments, and one file a subcommand.
+//!
+//! Data goes to stdout, everything else to stderr. Every command ends in an [`Exit`], and errors in a message that says
+//! what to do.
+
+mod agents;
+mod check;
+mod client;
+mod error;
+mod follow;
+mod init;
+mod inputs;
+mod proto;
+mod run;
+mod runs;
+mod status;
+mod watch;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::report::console::Look;
+pub use error::{CliError, Exit};
+
+/// Run eval suites against agents
+///
+/// forgectl sends eval files to a forge-daemon, follows the run and tells what came of it. Without a daemon it runs one
+/// inside its own process.
+///
+/// Exit codes: 0 all passed, 1 a case failed, 2 wrong usage or invalid suite, 3 could not run (daemon or agent
+/// unreachable, cases that could not be judged, cancelled), 4 nothing selected, 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "forgectl", version = crate::version(), max_term_width = 100)]
+struct Args {
+    /// Daemon to talk to, such as http://127.0.0.1:7460
+    #[arg(long, global = true, value_name = "URL", env = "FORGE_DAEMON", help_heading = "Daemon")]
+    daemon: Option<String>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run eval files against an agent and tell what came of it
+    Run(run::RunArgs),
+    /// Print the events of a run as they happen, from its beginning
+    Watch(watch::WatchArgs),
+    /// List, show or cancel the runs of a daemon
+    Runs {
+        #[command(subcommand)]
+        command: runs::RunsCommand,
+    },
+    /// Tell a daemon which agents there are
+    Agents {
+        #[command(subcommand)]
+        command: agents::AgentsCommand,
+    },
+    /// Read eval files and tell what is wrong or odd about them, without running anything
+    Check(check::CheckArgs),
+    /// Tell whether a daemon is there and what it does
+    Status,
+    /// Write a completion script for a shell to stdout
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the .proto files, to generate code for an agent from
+    Proto(proto::ProtoArgs),
+    /// Write an eval file and a minimal agent that pass together
+    Init {
+        #[command(subcommand)]
+        command: init::InitCommand,
+    },
+}
+
+/// Runs forgectl with the arguments of this process.
+pub async fn main() -> ExitCode {
+    let Args { daemon, command } = Args::parse();
+    let done = match command {
+        Command::Run(args) => run::run(daemon, args).await,
+        Command::Watch(args) => watch::watch(daemon, args).await,
+        Command::Runs { command } => runs::runs(daemon, command).await,
+        Command::Agents { command } => agents::agents(daemon, command).await,
+        Command::Check(args) => check::check(&args),
+        Command::Status => status::status(daemon).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "forgectl", &mut script);
+            print(&String::from_utf8_lossy(&script)).map(|()| Exit::Passed)
+        }
+        Command::Proto(args) => proto::proto(&args),
+        Command::Init { command } => init::init(command),
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            error.print();
+            error.exit.into()
+        }
+    }
+}
+
+/// Writes to stdout; whoever does not want to read on is not an error.
+fn print(text: &str) -> Result<(), CliError> {
+    use std::io::Write as _;
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(CliError::new(Exit::CouldNotRun, format!("cannot write to stdout: {error}"))),
+    }
+}
+
+/// How output to stdout looks: in colour on a terminal, unless `NO_COLOR` is set.
+fn look() -> Look {
+    let width = console::Term::stdout().size_checked().map(|(_rows, columns)| usize::from(columns));
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Look { width: width.unwrap_or(100), colors: std::io::stdout().is_terminal() && !no_color }
+}

@@ -1,0 +1,364 @@
+//! `forgectl run`: pack, upload, follow, tell.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tokio_stream::StreamExt as _;
+use uuid::Uuid;
+
+use super::agents::key_value;
+use super::client::Client;
+use super::follow::Follower;
+use super::inputs::Inputs;
+use super::{CliError, Exit, look, print};
+use crate::bundle;
+use crate::daemon::status::BUNDLE_MISSING;
+use crate::event::{Payload, Run};
+use crate::peer::target::Target;
+use crate::plan::RunSpec;
+use crate::report::console::{Line, Look, summary};
+use crate::report::{Verdict, Verdicts};
+use crate::wire::control as pb;
+use crate::wire::run::{run_from_proto, spec_to_proto};
+
+mod interrupts;
+mod previous;
+mod progress;
+
+use interrupts::Interrupts;
+use progress::Progress;
+
+/// Bytes of a bundle that are sent at a time.
+const CHUNK: usize = 256 << 10;
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Eval files, folders or glob patterns
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
+
+    /// The same as PATH, for scripts that prefer an option; may be given several times
+    #[arg(short, long = "input", visible_alias = "eval", value_name = "SOURCE")]
+    input: Vec<String>,
+
+    /// Agent to test: a name that the daemon knows, or an address such as grpc://127.0.0.1:50051
+    #[arg(short, long, value_name = "AGENT")]
+    name: String,
+
+    /// An agent for this run only, such as weather=grpc://127.0.0.1:50051; may be given several times
+    #[arg(long, value_name = "ID=URL", value_parser = key_value)]
+    agent: Vec<(String, String)>,
+
+    /// Run a daemon inside this process even if FORGE_DAEMON is set
+    #[arg(long, conflicts_with = "detach", help_heading = "Daemon")]
+    daemon_free: bool,
+
+    /// Cases at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    parallel: u32,
+
+    /// Time for one case, such as 500ms, 30s or 2m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    timeout: Duration,
+
+    /// Fail cases that checked nothing instead of warning about them
+    #[arg(long)]
+    strict: bool,
+
+    /// Run only cases in whose id this regular expression matches
+    #[arg(long, value_name = "REGEX")]
+    run: Option<String>,
+
+    /// Run only the cases that did not pass before: id of a run that the daemon keeps, or a result file
+    #[arg(long, value_name = "RUN")]
+    failed: Option<String>,
+
+    /// Directory for the results, one JSON file an eval file
+    #[arg(long, value_name = "DIR", default_value = "evals/results")]
+    output_dir: PathBuf,
+
+    /// Write the result to this file too; its ending says the format (.json); may be given several times
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+
+    /// Start the run, print its id, and do not wait for it
+    #[arg(long)]
+    detach: bool,
+
+    /// Print nothing but the summary
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Reads a duration, which needs a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration =
+        humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 500ms, 30s or 2m"))?;
+    if duration.is_zero() || duration > crate::plan::MAX_CASE_TIMEOUT {
+        return Err("must be more than 0 and at most a day (m is minutes, M is months)".to_owned());
+    }
+    Ok(duration)
+}
+
+pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, CliError> {
+    let sources: Vec<String> = args.paths.iter().chain(&args.input).cloned().collect();
+    if sources.is_empty() {
+        return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
+            .hint("as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`"));
+    }
+    check_outputs(&args.output)?;
+    let interrupts = Interrupts::watch()?;
+    let inputs = Inputs::read(&sources)?;
+    let note = |text: &str| {
+        if !args.quiet {
+            eprintln!("{}", crate::report::printable(text));
+        }
+    };
+    for warning in inputs.warnings() {
+        note(&format!("⚠ {warning}"));
+    }
+    let daemon = daemon.filter(|_| !args.daemon_free);
+    if daemon.is_none() && args.detach {
+        return Err(CliError::new(Exit::Usage, "--detach needs a daemon that goes on when forgectl ends")
+            .hint("give its address with --daemon URL or FORGE_DAEMON"));
+    }
+    let client = match daemon {
+        Some(url) => Client::connect(&url).await?,
+        None => Client::embed().await?,
+    };
+    if client.is_embedded() {
+        note("no daemon given: running one inside this process");
+    }
+    let result = run_on(&client, &args, inputs, &interrupts).await;
+    client.close().await;
+    result
+}
+
+async fn run_on(client: &Client, args: &RunArgs, inputs: Inputs, interrupts: &Interrupts) -> Result<Exit, CliError> {
+    let cases = match &args.failed {
+        None => Vec::new(),
+        Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
+    };
+    let packed = inputs.bundle.pack().map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
+    let mut targets = args.agent.clone();
+    if Target::looks_like_one(&args.name) {
+        // An agent that is only known by its address.
+        targets.push((args.name.clone(), args.name.clone()));
+    }
+    let spec = RunSpec {
+        bundle: bundle::digest(&packed),
+        bundle_size: packed.len() as u64,
+        agent_id: args.name.clone(),
+        case_patterns: args.run.clone().into_iter().collect(),
+        cases,
+        concurrency: args.parallel,
+        case_timeout: args.timeout,
+        suites: inputs.suites.iter().map(|suite| suite.path.clone()).collect(),
+        targets,
+        strict: args.strict,
+    };
+    let run = create(client, &spec, packed).await?;
+    if args.detach {
+        print(&format!("{}\n", run.run_id))?;
+        return Ok(Exit::Passed);
+    }
+    let ended = follow(client, args, &run, interrupts).await?;
+    write_results(client, args, &ended.run).await?;
+    tell(&ended)?;
+    Ok(if interrupts.any() { Exit::Interrupted } else { Exit::of_run(ended.run.exit_code()) })
+}
+
+/// Creates the run, and uploads the bundle if the daemon does not have it yet.
+async fn create(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<Run, CliError> {
+    use tonic_types::StatusExt as _;
+    let request = pb::CreateRunRequest {
+        // The same id both times: should the first answer get lost, there is still only one run.
+        request_id: Uuid::new_v4().to_string(),
+        spec: Some(spec_to_proto(spec)),
+        validate_only: false,
+    };
+    let mut created = client.runs().create_run(request.clone()).await;
+    let is_missing =
+        |status: &tonic::Status| status.get_details_error_info().is_some_and(|info| info.reason == BUNDLE_MISSING);
+    if created.as_ref().is_err_and(is_missing) {
+        upload(client, spec, packed).await?;
+        created = client.runs().create_run(request).await;
+    }
+    let run = created.map_err(|status| CliError::of_status("starting the run", &status))?.into_inner().run;
+    read_run(run)
+}
+
+/// Reads a run that a daemon answered.
+pub(super) fn read_run(run: Option<pb::Run>) -> Result<Run, CliError> {
+    let unreadable =
+        |why: String| CliError::new(Exit::CouldNotRun, format!("the daemon's answer cannot be read: {why}"));
+    run_from_proto(run.ok_or_else(|| unreadable("it holds no run".to_owned()))?)
+        .map_err(|error| unreadable(error.to_string()))
+}
+
+async fn upload(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<(), CliError> {
+    use pb::upload_bundle_request::Frame;
+    let bundle = spec_to_proto(spec).bundle.unwrap_or_default();
+    let chunks = packed.chunks(CHUNK).map(|chunk| Frame::Chunk(chunk.to_vec())).collect::<Vec<_>>();
+    let frames = std::iter::once(Frame::Header(bundle)).chain(chunks);
+    let frames = tokio_stream::iter(frames.map(|frame| pb::UploadBundleRequest { frame: Some(frame) }));
+    let uploaded = client.runs().upload_bundle(frames).await;
+    uploaded.map(|_| ()).map_err(|status| CliError::of_status("uploading the suite", &status))
+}
+
+/// A run that is over, and what the console shows of it.
+struct Ended {
+    run: Run,
+    /// Lines by suite path, in file order.
+    lines: HashMap<String, Vec<Line>>,
+}
+
+/// Follows the run to its end, and cancels it when the user asks for it.
+async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
+    let mut progress = Progress::new(run.totals.total, args.quiet);
+    let mut follower = Follower::new(client, &run.run_id, pb::Detail::Cases);
+    // The order of the files, and one line for each case: whole verdicts would add up.
+    let mut planned: Vec<(String, String)> = Vec::new();
+    let mut lines: HashMap<(String, String), Line> = HashMap::new();
+    let mut cancelled = false;
+    let ended = loop {
+        let event = tokio::select! {
+            event = follower.next() => event?,
+            () = interrupts.first(), if !cancelled => {
+                cancelled = true;
+                progress.note("cancelling the run; press Ctrl-C again to leave at once");
+                let request = pb::CancelRunRequest { run_id: run.run_id.clone(), reason: "interrupted".to_owned() };
+                if let Err(status) = client.runs().cancel_run(request).await {
+                    progress.note(&format!("the run could not be cancelled: {}", status.message()));
+                }
+                continue;
+            }
+            () = interrupts.second() => {
+                progress.finish();
+                return Err(CliError::new(Exit::Interrupted, "left at once"));
+            }
+        };
+        let Some(event) = event else {
+            return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
+        };
+        progress.take(&event);
+        let key = event.case.as_ref().map(|case| (case.suite.to_string(), case.case_id.to_string()));
+        match (&event.payload, key) {
+            (Payload::CasePlanned { .. }, Some(key)) => planned.push(key),
+            (Payload::CaseFinished(result), Some(key)) => {
+                let case = event.case.as_ref();
+                let name = progress.name(&key);
+                if let Some(case) = case {
+                    lines.insert(key, Line::of(Verdict { case, name, result }));
+                }
+            }
+            (Payload::RunFinished(run), _) => break (**run).clone(),
+            _ => {}
+        }
+    };
+    progress.finish();
+    let mut by_suite: HashMap<String, Vec<Line>> = HashMap::new();
+    for key in planned {
+        if let Some(line) = lines.remove(&key) {
+            by_suite.entry(key.0).or_default().push(line);
+        }
+    }
+    Ok(Ended { run: ended, lines: by_suite })
+}
+
+/// Prints the summary of each suite, or why there is none.
+fn tell(ended: &Ended) -> Result<(), CliError> {
+    let run = &ended.run;
+    if let Some(fault) = &run.error {
+        return Err(CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message))
+            .hint("start the agent, or correct its address"));
+    }
+    let look: Look = look();
+    for (index, suite) in run.suites.iter().enumerate() {
+        let lines = ended.lines.get(&suite.path).map(Vec::as_slice).unwrap_or_default();
+        if lines.is_empty() {
+            continue;
+        }
+        // Those of the files were told before the run.
+        let warnings: &[String] = if index + 1 == run.suites.len() { &run.warnings } else { &[] };
+        print(&summary(suite, lines, warnings, look))?;
+    }
+    Ok(())
+}
+
+/// Only formats that exist, before anything runs.
+fn check_outputs(files: &[PathBuf]) -> Result<(), CliError> {
+    let unknown = files.iter().find(|file| file.extension().is_none_or(|ending| ending != "json"));
+    match unknown {
+        None => Ok(()),
+        Some(file) => {
+            Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
+                .hint("results are written as .json"))
+        }
+    }
+}
+
+/// Writes one file an eval file into the output directory, and the files of `-o`.
+async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(), CliError> {
+    let mut used: Vec<String> = Vec::new();
+    for suite in &run.suites {
+        // Named after file and run, both of which are ours; never after what stands in a file.
+        let file = suite.path.rsplit('/').next().unwrap_or_default();
+        let stem = file.strip_suffix(".json").unwrap_or(file);
+        let mut name = format!("{stem}.{}.json", run.run_id);
+        let mut number = 2;
+        while used.contains(&name) {
+            name = format!("{stem}.{}.{number}.json", run.run_id);
+            number += 1;
+        }
+        fetch(client, &run.run_id, &suite.path, &args.output_dir.join(&name)).await?;
+        used.push(name);
+    }
+    for file in &args.output {
+        fetch(client, &run.run_id, "", file).await?;
+    }
+    Ok(())
+}
+
+/// Fetches an artifact into a file, which is there whole or not at all.
+async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Result<(), CliError> {
+    use std::io::Write as _;
+    let failed =
+        |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut temp =
+        tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
+    let request =
+        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: suite.to_owned() };
+    let of_status = |status: tonic::Status| CliError::of_status("fetching the result", &status);
+    let mut chunks = client.runs().fetch_artifact(request).await.map_err(of_status)?.into_inner();
+    while let Some(chunk) = chunks.next().await {
+        temp.write_all(&chunk.map_err(of_status)?.chunk).map_err(failed)?;
+    }
+    temp.persist(file).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Results are for everybody who may read the directory, which temporary files are not.
+fn permissions() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o644)
+}
+
+/// The verdicts of a run that is over, from its log.
+pub(super) async fn verdicts(client: &Client, run_id: &str) -> Result<(Run, Verdicts), CliError> {
+    let mut follower = Follower::new(client, run_id, pb::Detail::Cases);
+    let mut verdicts = Verdicts::default();
+    let mut ended = None;
+    while let Some(event) = follower.next().await? {
+        verdicts.take(&event);
+        if let Payload::RunFinished(run) = &event.payload {
+            ended = Some((**run).clone());
+        }
+    }
+    let run =
+        ended.ok_or_else(|| CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"))?;
+    Ok((run, verdicts))
+}

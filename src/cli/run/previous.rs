@@ -1,0 +1,62 @@
+//! `--failed`: which cases did not pass before.
+
+use std::path::Path;
+
+use crate::cli::client::Client;
+use crate::cli::run::verdicts;
+use crate::cli::{CliError, Exit};
+use crate::json::{Json, Value};
+use crate::suite::Suite;
+use crate::verdict::Outcome;
+
+/// The cases of `suites` that did not pass in an earlier run, by suite path and id.
+pub(super) async fn not_passed(
+    client: &Client,
+    run: &str,
+    suites: &[Suite],
+) -> Result<Vec<(String, String)>, CliError> {
+    let ids: Vec<(Option<String>, String)> = if Path::new(run).is_file() {
+        from_file(Path::new(run))?
+    } else if client.is_embedded() {
+        return Err(CliError::new(Exit::Usage, format!("--failed {run}: there is no such file"))
+            .hint("a daemon inside this process keeps no runs: name a result file, or a daemon"));
+    } else {
+        let (_, verdicts) = verdicts(client, run).await?;
+        let bad = verdicts.all().filter(|verdict| verdict.result.outcome != Outcome::Passed);
+        bad.map(|verdict| (Some(verdict.case.suite.to_string()), verdict.case.case_id.to_string())).collect()
+    };
+    let failed = |suite: &Suite, id: &str| {
+        ids.iter().any(|(of, bad)| bad == id && of.as_ref().is_none_or(|of| *of == suite.path))
+    };
+    let mut cases = Vec::new();
+    for suite in suites {
+        let bad = suite.cases.iter().filter(|case| failed(suite, &case.id));
+        cases.extend(bad.map(|case| (suite.path.clone(), case.id.clone())));
+    }
+    if cases.is_empty() {
+        let message = format!("nothing selected: no case of these files failed in {run}");
+        return Err(CliError::new(Exit::NothingSelected, message));
+    }
+    Ok(cases)
+}
+
+/// The ids in a result file, of one suite or of several. The file says what a suite is about, not where it stood.
+fn from_file(path: &Path) -> Result<Vec<(Option<String>, String)>, CliError> {
+    let refuse = |why: String| CliError::new(Exit::Usage, format!("--failed {}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let json = Json::parse(&text).map_err(|error| refuse(format!("it is no result file: {error}")))?;
+    let suites = json.get("suites").and_then(Json::as_array).unwrap_or(std::slice::from_ref(&json));
+    let mut ids = Vec::new();
+    for suite in suites {
+        let cases = suite.get("cases").and_then(Json::as_array);
+        let cases = cases.ok_or_else(|| refuse("it is no result file: there are no cases".to_owned()))?;
+        for case in cases {
+            let id = case.get("id").and_then(Json::as_str);
+            let id = id.ok_or_else(|| refuse(format!("line {}: a case has no id", case.line)))?;
+            if !matches!(case.get("passed").map(|passed| &passed.value), Some(Value::Bool(true))) {
+                ids.push((None, id.to_owned()));
+            }
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,107 @@
+//! How a run is going, on stderr: a bar with counts and the cases in flight on a terminal, plain lines elsewhere.
+
+use std::collections::HashMap;
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::event::{Payload, RunEvent};
+use crate::report::console::clip;
+use crate::report::printable;
+use crate::verdict::{Outcome, whole_millis};
+
+/// Draws the progress of a run.
+pub(super) struct Progress {
+    how: How,
+    passed: u32,
+    others: u32,
+    in_flight: Vec<String>,
+    /// What the cases are about, by suite and id.
+    names: HashMap<(String, String), String>,
+}
+
+enum How {
+    Bar(ProgressBar),
+    Lines,
+    Silent,
+}
+
+impl Progress {
+    /// Progress of a run of so many cases.
+    pub(super) fn new(cases: u32, quiet: bool) -> Self {
+        let how = if quiet {
+            How::Silent
+        } else if Term::stderr().is_term() {
+            let bar = ProgressBar::with_draw_target(Some(cases.into()), ProgressDrawTarget::stderr());
+            // The template is ours and fixed: it is right, or it is never.
+            if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}") {
+                bar.set_style(style);
+            }
+            How::Bar(bar)
+        } else {
+            How::Lines
+        };
+        Self { how, passed: 0, others: 0, in_flight: Vec::new(), names: HashMap::new() }
+    }
+
+    /// What a case is about.
+    pub(super) fn name(&self, case: &(String, String)) -> &str {
+        self.names.get(case).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Shows what an event means.
+    pub(super) fn take(&mut self, event: &RunEvent) {
+        let id = event.case.as_ref().map(|case| printable(&case.case_id)).unwrap_or_default();
+        match &event.payload {
+            Payload::CasePlanned { name } => {
+                if let Some(case) = &event.case {
+                    self.names.insert((case.suite.to_string(), case.case_id.to_string()), name.clone());
+                }
+                return;
+            }
+            Payload::CaseStarted { .. } => self.in_flight.push(id),
+            Payload::CaseFinished(result) => {
+                if let Some(position) = self.in_flight.iter().position(|other| *other == id) {
+                    self.in_flight.remove(position);
+                }
+                if result.outcome == Outcome::Passed {
+                    self.passed += 1
+                } else {
+                    self.others += 1
+                }
+                if let How::Lines = self.how {
+                    let millis = whole_millis(result.transcript.duration);
+                    eprintln!("{} {id} ({millis}ms)", result.outcome.name());
+                }
+                if let How::Bar(bar) = &self.how {
+                    bar.inc(1);
+                }
+            }
+            Payload::Warning(text) => self.note(&format!("⚠ {text}")),
+            Payload::RunStarted(_) | Payload::Agent(_) | Payload::StubServed { .. } | Payload::RunFinished(_) => return,
+        }
+        if let How::Bar(bar) = &self.how {
+            let counts = format!("passed {} others {}", self.passed, self.others);
+            let (_rows, columns) = Term::stderr().size();
+            let room = usize::from(columns).saturating_sub(38 + counts.len());
+            bar.set_message(format!("{counts}  {}", clip(&self.in_flight.join(" "), room)));
+        }
+    }
+
+    /// Says something to the user without disturbing the bar.
+    pub(super) fn note(&self, text: &str) {
+        let text = printable(text);
+        match &self.how {
+            How::Bar(bar) => bar.suspend(|| eprintln!("{text}")),
+            How::Lines => eprintln!("{text}"),
+            How::Silent => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub(super) fn finish(&self) {
+        if let How::Bar(bar) = &self.how {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `forgectl status`.
+
+use super::client::Client;
+use super::{CliError, Exit, print};
+use crate::wire::control::{ListAgentsRequest, ListRunsRequest};
+use crate::wire::run::run_from_proto;
+
+pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
+    let client = Client::required(daemon).await?;
+    let runs = client.runs().list_runs(ListRunsRequest { page_size: 500, ..ListRunsRequest::default() }).await;
+    let runs = runs.map_err(|status| CliError::of_status("asking for its runs", &status))?.into_inner().runs;
+    let open =
+        runs.iter().filter_map(|run| run_from_proto(run.clone()).ok()).filter(|run| !run.state.is_final()).count();
+    let agents =
+        client.agents().list_agents(ListAgentsRequest { page_size: 1000, ..ListAgentsRequest::default() }).await;
+    let agents = agents.map_err(|status| CliError::of_status("asking for its agents", &status))?.into_inner().agents;
+    let info = &client.info;
+    print(&format!(
+        "daemon     {}\nversion    {}\nrevision   {} to {}\nfeatures   {}\nagents     {}\nruns       {} kept, {open} waiting or running\n",
+        client.url,
+        info.version,
+        info.min_revision,
+        info.max_revision,
+        info.features.join(", "),
+        agents.len(),
+        runs.len(),
+    ))?;
+    Ok(Exit::Passed)
+}

@@ -1,0 +1,108 @@
+//! `forgectl watch`: the log of a run as lines.
+
+use std::collections::HashMap;
+
+use clap::Args;
+
+use super::client::Client;
+use super::follow::Follower;
+use super::{CliError, Exit, print};
+use crate::conversation::{AgentEventKind, Payload as Json, ToolOutcome};
+use crate::event::{Payload, RunEvent};
+use crate::report::console::clip;
+use crate::report::printable;
+use crate::verdict::whole_millis;
+use crate::wire::control::Detail;
+
+/// Longest piece of somebody else's text on a line, in columns.
+const MAX_TEXT: usize = 200;
+
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Id of the run
+    #[arg(value_name = "RUN")]
+    run_id: String,
+
+    /// Print the events of cases only, without those of the calls inside them
+    #[arg(long)]
+    cases: bool,
+}
+
+pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exit, CliError> {
+    let client = Client::required(daemon).await?;
+    let detail = if args.cases { Detail::Cases } else { Detail::Calls };
+    let mut follower = Follower::new(&client, &args.run_id, detail);
+    let mut tools = HashMap::new();
+    let mut exit = Exit::CouldNotRun;
+    while let Some(event) = follower.next().await? {
+        if let Payload::RunFinished(run) = &event.payload {
+            exit = Exit::of_run(run.exit_code());
+        }
+        if let Some(text) = describe(&event, &mut tools) {
+            let time = event.at.strftime("%H:%M:%S%.3f");
+            let case = event.case.as_ref().map(|case| format!("{}  ", printable(&case.case_id))).unwrap_or_default();
+            print(&format!("{time}  {case}{text}\n"))?;
+        }
+    }
+    Ok(exit)
+}
+
+/// What an event says, on one line; `tools` remembers the names of open calls.
+fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> Option<String> {
+    let short = |text: &str| clip(&printable(text), MAX_TEXT);
+    let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.case_id)).unwrap_or_default();
+    Some(match &event.payload {
+        Payload::RunStarted(run) => {
+            format!("run {} started: {} cases against {}", run.run_id, run.totals.total, printable(&run.agent_endpoint))
+        }
+        Payload::CasePlanned { .. } => return None,
+        Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),
+        Payload::Agent(agent) => match &agent.kind {
+            AgentEventKind::ToolStarted { call, .. } => {
+                tools.insert((case, call.call_id.clone()), call.name.clone());
+                let params = match &call.params {
+                    Some(Json::Json(text)) => short(text.as_str()),
+                    Some(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
+                    None => String::new(),
+                };
+                format!("→ {} {params}", short(&call.name))
+            }
+            AgentEventKind::ToolFinished { call_id, outcome, duration } => {
+                let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
+                let how = match outcome {
+                    Some(ToolOutcome::Result(_)) => "ok".to_owned(),
+                    Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
+                    None => "ended without an outcome".to_owned(),
+                };
+                let took = duration.map(|duration| format!(" {}ms", whole_millis(duration))).unwrap_or_default();
+                format!("← {} {how}{took}", short(&name))
+            }
+            AgentEventKind::Log { level, message } => format!("{} {}", short(level), short(message)),
+            AgentEventKind::Finished(finished) => match &finished.response {
+                Some(response) => format!("answered {:?}", clip(&response.text(), MAX_TEXT)),
+                None => "finished".to_owned(),
+            },
+            AgentEventKind::Accepted { .. }
+            | AgentEventKind::TextDelta { .. }
+            | AgentEventKind::ModelTurn { .. }
+            | AgentEventKind::Unknown => return None,
+        },
+        Payload::StubServed { unstubbed, .. } => {
+            if *unstubbed {
+                "the daemon answered: there is no stub".to_owned()
+            } else {
+                "the daemon answered from the stubs".to_owned()
+            }
+        }
+        Payload::CaseFinished(result) => {
+            let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
+            format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))
+        }
+        Payload::Warning(text) => format!("⚠ {}", short(text)),
+        Payload::RunFinished(run) => {
+            let totals = &run.totals;
+            let error = run.error.as_ref().map(|fault| format!(": {}", short(&fault.message))).unwrap_or_default();
+            format!("run {}: {} of {} passed{error}", run.state.name(), totals.passed, totals.total)
+        }
+    })
+}
