@@ -28,8 +28,9 @@ impl Inputs {
             let bytes = std::fs::read(&path)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
-            match suite::parse(&name, &bytes) {
-                Ok(suite) => suites.push(suite),
+            // Findings name the file as the user wrote it, the run as it stands in the bundle.
+            match suite::parse(&path.display().to_string(), &bytes) {
+                Ok(suite) => suites.push(Suite { path: name.clone(), ..suite }),
                 Err(found) => errors.extend(found.0),
             }
             bundle.add(&name, bytes).map_err(|error| refused(&path, &error))?;

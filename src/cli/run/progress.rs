@@ -69,7 +69,8 @@ impl Progress {
                 } else {
                     self.others += 1
                 }
-                if let How::Lines = self.how {
+                // What was not run is told once, with the reason, at the end.
+                if matches!(self.how, How::Lines) && result.outcome != Outcome::Skipped {
                     let millis = whole_millis(result.transcript.duration);
                     eprintln!("{} {id} ({millis}ms)", result.outcome.name());
                 }
