@@ -9,3 +9,4 @@ pub mod verdict;
 pub mod check;
 pub mod event;
 pub mod wire;
+pub mod sidecar;
