@@ -4,8 +4,8 @@
 //! front of agents that speak something else will stand beside it.
 //!
 //! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`]; [`server`] accepts
-//! [`connection`]s, each call goes to [`agent`] or [`parties`] over [`grpc`], and the [`call_log`] says what happened.
-//! It serves h2 by hand instead of through tonic's server; [`grpc`] says why.
+//! `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what happened.
+//! It serves h2 by hand instead of through tonic's server; `grpc` says why.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -49,14 +49,14 @@ pub struct Cli {
 /// What to stand in for.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Play a JSON script as an agent
+    /// Play a JSON script as an agent, the same way every time, for demos and tests
+    ///
+    /// Serves AgentEndpoint, and Simulator and Validator where they have a script, on one port, whatever agent id is
+    /// asked for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends with Ctrl-C or SIGTERM.
     Script(Script),
 }
 
-/// Play a JSON script as an agent, the same way every time, for demos and tests
-///
-/// Serves AgentEndpoint, and Simulator and Validator where they have a script, on one port, whatever agent id is asked
-/// for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends with Ctrl-C or SIGTERM.
+/// The arguments of `forge-sidecar script`.
 #[derive(Debug, Args)]
 #[command(after_long_help = SCRIPT_HELP)]
 pub struct Script {
@@ -80,29 +80,48 @@ pub struct Script {
     pub log: Option<PathBuf>,
 }
 
+/// Lines are short, or a narrow terminal breaks them.
 const SCRIPT_HELP: &str = r#"The agent's script:
-  {"replies": [{"on": "Hello", "events": [{"text": "Hi."}]}], "reported_duration_ms"?: 5}
+  {"replies": [{"on": "Hello", "events": [{"text": "Hi."}]}],
+   "reported_duration_ms"?: 5}
 
-  The first reply whose "on" is the text of the last user message is played; "on_prefix" compares the beginning, and
-  "on": "*" answers what nothing else does. Instead of "events" a reply may have "first_time_in_conversation" and
-  "seen_before".
+  The first reply whose "on" is the text of the last user message is
+  played; "on_prefix" compares the beginning, and "on": "*" answers what
+  nothing else does. Instead of "events" a reply may have
+  "first_time_in_conversation" and "seen_before". The events:
 
-  {"tool": {"name", "params"?, "success"?, "ms"?, "result"?, "error"?, "id"?}}
-                                                report a tool call; params and result are sent exactly as written
-  {"text": "..."}                               send a piece of the answer
-  {"text_fill": {"unit", "times", "then"?}}     a piece made of a unit repeated
-  {"text_pieces": {"unit", "piece_bytes", "pieces"}}   many pieces
-  {"raw_text_hex": "..."}                       a piece of these bytes, even if they are no UTF-8
-  {"wait_ms": N}                                wait
-  {"hang": true}                                do nothing more; ignore a cancel, end when the stream is reset
-  {"close": {"status": "INTERNAL", "message"?: "...", "message_fill"?: {...}}}   end with a gRPC status
-  {"cut": "tcp"}, {"cut": "reset"}              drop the connection, or reset the stream
-  {"restart": {"back_after_ms": N}}             end the call, leave, and come back; may follow "close"
-  {"die": true}                                 drop all connections for good; may follow "close"
+  {"tool": {"name", "params"?, "success"?, "ms"?, "result"?, "error"?,
+            "id"?}}
+      report a tool call; params and result are sent exactly as written
+  {"text": "..."}
+      send a piece of the answer
+  {"text_fill": {"unit", "times", "then"?}}
+      a piece made of a unit repeated, with "then" at its end
+  {"text_pieces": {"unit", "piece_bytes", "pieces"}}
+      many pieces, each filled with the unit
+  {"raw_text_hex": "..."}
+      a piece of these bytes, even if they are no UTF-8
+  {"wait_ms": N}
+      wait
+  {"hang": true}
+      do nothing more; ignore a cancel, end when the stream is reset
+  {"close": {"status": "INTERNAL", "message"?: "...",
+             "message_fill"?: {"unit", "times", "then"?}}}
+      end with a gRPC status; without it a call ends with OK
+  {"cut": "tcp"}, {"cut": "reset"}
+      drop the connection, or reset the stream
+  {"restart": {"back_after_ms": N}}
+      end the call, leave, and come back; may follow "close"
+  {"die": true}
+      drop all connections for good; may follow "close"
 
-The simulator's script: {"case id": [{"input"?: "...", "goal_achieved"?: true}, ...]}, one answer a turn, the last one
-repeats. The validator's script: {"replies": [{"criteria": "...", "passed": true, "reason"?: "..."}, ...]}, with "*" as
-fallback. Both may have "close" or "hang" in place of an answer."#;
+The simulator's script, one answer a turn, the last one repeats:
+  {"CASE ID": [{"input"?: "...", "goal_achieved"?: true}, ...]}
+
+The validator's script, with "*" as fallback:
+  {"replies": [{"criteria": "...", "passed": true, "reason"?: "..."}]}
+
+Both may have "close" or "hang" in place of an answer."#;
 
 /// Why the sidecar did not run.
 #[derive(Debug, thiserror::Error)]

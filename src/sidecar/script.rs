@@ -2,8 +2,8 @@
 //!
 //! Plain data that cannot be wrong. Every form in which a file may write a text (`text`, `text_fill`, `text_pieces`,
 //! `raw_text_hex`) has become the bytes to send; every way to end a call stands at the end of its list of events and
-//! nowhere else. How the files are read is in [`super::read`], how they are played in [`super::agent`] and
-//! [`super::parties`].
+//! nowhere else. How the files are read is in [`super::read`], how they are played in `player` and
+//! `parties`.
 
 use std::collections::HashMap;
 use std::time::Duration;

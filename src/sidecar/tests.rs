@@ -111,7 +111,8 @@ impl Call {
     async fn open(client: &AgentEndpointClient<Channel>, start: InvokeStart) -> Result<Self, Status> {
         let (requests, receiver) = mpsc::channel(16);
         requests.send(InvokeRequest { frame: Some(Frame::Start(start)) }).await.expect("room");
-        let response = client.clone().invoke(ReceiverStream::new(receiver));
+        let mut client = client.clone();
+        let response = client.invoke(ReceiverStream::new(receiver));
         let response = tokio::time::timeout(PATIENCE, response).await.expect("answers")?;
         Ok(Self { requests, events: response.into_inner() })
     }

@@ -116,7 +116,7 @@ async fn health_reflection_and_unknown_methods_answer() {
     let status = compressing.describe(DescribeRequest::default()).await.expect_err("refused");
     assert_eq!(status.code(), Code::Unimplemented);
     let mut other = crate::wire::agent::generator_client::GeneratorClient::new(channel);
-    let status = other.generate(crate::wire::agent::GenerateRequest::default()).await.err().expect("refused");
+    let status = other.generate(crate::wire::agent::GenerateRequest::default()).await.expect_err("refused");
     assert_eq!(status.code(), Code::Unimplemented);
     agent.stop().await;
 }
