@@ -3,7 +3,7 @@
 //! So far there is one: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests. Adapters in
 //! front of agents that speak something else will stand beside it.
 //!
-//! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`]; [`server`] accepts
+//! Flow of the script agent: [`read`] and [`read_parties`] (with [`reader`]) turn files into a [`script`]; [`server`] accepts
 //! `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what happened.
 //! It serves h2 by hand instead of through tonic's server; `grpc` says why.
 
@@ -26,6 +26,7 @@ mod parties;
 mod player;
 pub mod read;
 pub mod read_parties;
+pub mod reader;
 pub mod script;
 pub mod server;
 mod tap;
@@ -214,7 +215,7 @@ fn load(args: &Script) -> Result<Scripts, SidecarError> {
 
 fn load_one<T>(
     path: &Path,
-    read: impl FnOnce(&str, &str) -> Result<T, read::ScriptErrors>,
+    read: impl FnOnce(&str, &str) -> Result<T, reader::ScriptErrors>,
     errors: &mut String,
 ) -> Option<T> {
     let file = path.display().to_string();

@@ -1,6 +1,6 @@
-//! Reads `simulator.json` and `validator.json`, by the rules of [`super::read`].
+//! Reads `simulator.json` and `validator.json`, by the rules of [`super::reader`].
 
-use super::read::{Node, Reader, ScriptErrors, read};
+use super::reader::{Node, Reader, ScriptErrors, read};
 use super::script::{SimulatorAnswer, SimulatorScript, Trouble, ValidatorAnswer, ValidatorReply, ValidatorScript};
 use crate::json::Value;
 
