@@ -3,9 +3,9 @@
 //! So far there is one: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests. Adapters in
 //! front of agents that speak something else will stand beside it.
 //!
-//! Flow of the script agent: [`read`] and [`read_parties`] (with [`reader`]) turn files into a [`script`]; [`server`] accepts
-//! `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what happened.
-//! It serves h2 by hand instead of through tonic's server; `grpc` says why.
+//! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`] with what is in [`reader`];
+//! [`server`] accepts `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what
+//! happened. It serves h2 by hand instead of through tonic's server; `grpc` says why.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
