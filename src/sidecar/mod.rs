@@ -53,7 +53,7 @@ pub enum Command {
     /// Play a JSON script as an agent, the same way every time, for demos and tests
     ///
     /// Serves AgentEndpoint, and Simulator and Validator where they have a script, on one port, whatever agent id is
-    /// asked for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends with Ctrl-C or SIGTERM.
+    /// asked for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or SIGTERM.
     Script(Script),
 }
 
