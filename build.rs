@@ -32,11 +32,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The `.proto` files as a table of path and text, for `forgectl proto`.
-fn proto_table(files: &[String]) -> Result<String, std::io::Error> {
+fn proto_table(files: &[String]) -> Result<String, Box<dyn std::error::Error>> {
+    use std::fmt::Write as _;
     let mut table = String::from("&[\n");
     for file in files {
         let path = fs::canonicalize(Path::new("proto").join(file))?;
-        table.push_str(&format!("    ({file:?}, include_str!({:?})),\n", path.display().to_string()));
+        writeln!(table, "    ({file:?}, include_str!({:?})),", path.display().to_string())?;
     }
     table.push_str("]\n");
     Ok(table)

@@ -26,6 +26,28 @@ pub struct RunEvent {
     pub payload: Payload,
 }
 
+/// An event before it is stored: it has no number yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    /// The case it belongs to; `None` for events of the run.
+    pub case: Option<CaseRef>,
+    /// Turn of the dialogue, from 1; 0 where there is none.
+    pub turn: u32,
+    /// What happened.
+    pub payload: Payload,
+}
+
+impl Draft {
+    /// The event as it is stored.
+    #[must_use]
+    pub fn stored(mut self, sequence: u64, at: Timestamp) -> RunEvent {
+        if let Payload::RunStarted(run) | Payload::RunFinished(run) = &mut self.payload {
+            run.last_sequence = sequence;
+        }
+        RunEvent { sequence, at, case: self.case, turn: self.turn, payload: self.payload }
+    }
+}
+
 /// Names a case of a run: ids are unique in a file only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CaseRef {
@@ -159,9 +181,9 @@ pub struct Run {
 const MAX_RUN_WARNINGS: usize = 100;
 
 impl Run {
-    /// Takes the next event of the log: a run is what its events say.
-    pub fn apply(&mut self, event: &RunEvent) {
-        match &event.payload {
+    /// Takes what the next event of the log says: a run is what its events say.
+    pub fn apply(&mut self, payload: &Payload) {
+        match payload {
             Payload::RunStarted(run) | Payload::RunFinished(run) => *self = (**run).clone(),
             Payload::CaseFinished(result) => self.totals.add(result),
             Payload::Warning(text) if self.warnings.len() < MAX_RUN_WARNINGS => self.warnings.push(text.clone()),
@@ -171,7 +193,6 @@ impl Run {
             | Payload::Agent(_)
             | Payload::StubServed { .. } => {}
         }
-        self.last_sequence = event.sequence;
     }
 
     /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, else that of its

@@ -54,20 +54,36 @@ pub struct ParseError {
     pub message: String,
 }
 
+/// Where a value stands in its text, in bytes, for those who need the very spelling of it.
+///
+/// A tree of the same shape as the [`Json`] it belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spans {
+    /// First byte of the value.
+    pub start: usize,
+    /// First byte after it.
+    pub end: usize,
+    /// The spans of the members' values or of the items, in order.
+    pub inner: Vec<Self>,
+}
+
 impl Json {
     /// Parses a text that is one JSON value with nothing but white space around it (RFC 8259).
     ///
     /// # Errors
     /// When the text is not JSON, writes a key twice in one object, or nests deeper than [`MAX_DEPTH`].
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0 };
-        parser.skip_space();
-        let value = parser.value(0)?;
-        parser.skip_space();
-        if parser.pos < text.len() {
-            return Err(parser.error("unexpected text after the end of the JSON value"));
-        }
-        Ok(value)
+        Parser { text, pos: 0, line: 1, line_start: 0, spans: None }.document()
+    }
+
+    /// Like [`Json::parse`], and says where each value stands.
+    ///
+    /// # Errors
+    /// As [`Json::parse`].
+    pub fn parse_with_spans(text: &str) -> Result<(Self, Spans), ParseError> {
+        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: Some(Vec::new()) };
+        let json = parser.document()?;
+        Ok((json, parser.spans.and_then(|mut spans| spans.pop()).unwrap_or_default()))
     }
 
     /// The member `key` of an object; `None` when it is absent or this is no object.
@@ -276,9 +292,21 @@ struct Parser<'a> {
     pos: usize,
     line: u32,
     line_start: usize,
+    /// Spans of the values that are read and not yet part of a larger one, if anybody wants them.
+    spans: Option<Vec<Spans>>,
 }
 
 impl Parser<'_> {
+    fn document(&mut self) -> Result<Json, ParseError> {
+        self.skip_space();
+        let value = self.value(0)?;
+        self.skip_space();
+        if self.pos < self.text.len() {
+            return Err(self.error("unexpected text after the end of the JSON value"));
+        }
+        Ok(value)
+    }
+
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.pos).copied()
     }
@@ -315,6 +343,8 @@ impl Parser<'_> {
             return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         let line = self.line;
+        let start = self.pos;
+        let outer = self.spans.as_ref().map_or(0, Vec::len);
         let value = match self.peek() {
             Some(b'{') => self.object(depth)?,
             Some(b'[') => self.array(depth)?,
@@ -332,6 +362,10 @@ impl Parser<'_> {
                 }
             }
         };
+        if let Some(spans) = &mut self.spans {
+            let inner = spans.split_off(outer);
+            spans.push(Spans { start, end: self.pos, inner });
+        }
         Ok(Json { line, value })
     }
 
@@ -553,6 +587,16 @@ mod tests {
         let json = parse("{\n\"a\":\n [1,\n2]}");
         let array = json.get("a").and_then(Json::as_array).expect("an array");
         assert_eq!((json.line, json.get("a").map(|a| a.line), array[1].line), (1, Some(3), 4));
+    }
+
+    #[test]
+    fn spans_are_those_of_the_values() {
+        let text = r#" {"a": [1.0, {"b" : -0} ], "c":"é" } "#;
+        let (json, spans) = Json::parse_with_spans(text).expect("valid");
+        let at = |spans: &Spans| &text[spans.start..spans.end];
+        assert_eq!((json, at(&spans)), (parse(text), text.trim()));
+        assert_eq!((at(&spans.inner[0]), at(&spans.inner[1])), (r#"[1.0, {"b" : -0} ]"#, r#""é""#));
+        assert_eq!(at(&spans.inner[0].inner[1].inner[0]), "-0");
     }
 
     #[test]

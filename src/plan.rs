@@ -9,9 +9,9 @@ use regex::{Regex, RegexBuilder};
 use crate::suite::{Case, Suite};
 
 /// Time for one case when the request names none (Eval Runner Contract, `timeoutMs`).
-pub const DEFAULT_CASE_TIMEOUT: Duration = Duration::from_secs(60);
+pub const DEFAULT_CASE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest time for one case; what is longer is taken for a mistake.
-pub const MAX_CASE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MAX_CASE_TIMEOUT: Duration = Duration::from_hours(24);
 /// Most cases at the same time.
 pub const MAX_CONCURRENCY: u32 = 10_000;
 

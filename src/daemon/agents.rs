@@ -42,15 +42,16 @@ impl AgentRegistryService for Agents {
         let agent = request.agent.ok_or_else(|| of_wire(&WireError::new("agent", "is not set")))?;
         let mut labels: Vec<(String, String)> = agent.labels.into_iter().collect();
         labels.sort();
+        let mut described = None;
         if !request.skip_probe {
             // An address that nobody answers at is not worth a name.
             let targets = [(agent.agent_id.clone(), agent.target.clone())];
             let probe = self.directory.find(&agent.agent_id, &targets).map_err(|error| of_directory(&error))?;
-            let (description, _) = probe.describe(PATIENCE).await.map_err(|error| of_describe(&error))?;
-            self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
-            self.directory.note(&agent.agent_id, Some(&description));
-        } else {
-            self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
+            described = Some(probe.describe(PATIENCE).await.map_err(|error| of_describe(&error))?.0);
+        }
+        self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
+        if described.is_some() {
+            self.directory.note(&agent.agent_id, described.as_ref());
         }
         let known = self.known(&agent.agent_id)?;
         Ok(Response::new(pb::RegisterAgentResponse { agent: Some(agent_to_proto(&known)) }))

@@ -20,8 +20,8 @@ impl InfoService for Info {
             min_revision: MIN_REVISION,
             max_revision: MAX_REVISION,
             features: vec!["suites.contract".to_owned(), "tools.stub".to_owned()],
-            max_message_bytes: MAX_MESSAGE_BYTES as i64,
-            max_bundle_bytes: MAX_BUNDLE_BYTES as i64,
+            max_message_bytes: i64::try_from(MAX_MESSAGE_BYTES).unwrap_or(i64::MAX),
+            max_bundle_bytes: i64::try_from(MAX_BUNDLE_BYTES).unwrap_or(i64::MAX),
         }))
     }
 }

@@ -7,27 +7,32 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::bundle::{Bundle, BundleError};
-use crate::conversation::CancelReason;
-use crate::event::{Run, State};
+use crate::conversation::{CancelReason, Fault, FaultOrigin};
+use crate::event::{Draft, Payload, Run, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, RunSpec, plan};
-use crate::run::{Control, Farewells, Surroundings, end_abandoned, execute, suite_infos};
+use crate::run::{Control, Farewells, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
 use crate::suite::{self, error::SuiteErrors};
 use crate::verdict::Totals;
 
+/// Events of a run that wait to be stored; the run waits when there are more.
+const UNSTORED_EVENTS: usize = 1024;
+
 /// Owns the runs of a daemon.
 #[derive(Debug)]
 pub struct Manager {
-    surroundings: Surroundings,
+    store: Arc<Store>,
+    /// Owner of calls that were given up.
+    farewells: Farewells,
     directory: Arc<Directory>,
     bundles: Arc<Bundles>,
     permits: Arc<Semaphore>,
@@ -72,14 +77,10 @@ pub enum CreateError {
 impl Manager {
     /// Manages runs, `max_parallel` of them at a time.
     #[must_use]
-    pub fn new(
-        surroundings: Surroundings,
-        directory: Arc<Directory>,
-        bundles: Arc<Bundles>,
-        max_parallel: usize,
-    ) -> Self {
+    pub fn new(store: Arc<Store>, directory: Arc<Directory>, bundles: Arc<Bundles>, max_parallel: usize) -> Self {
         Self {
-            surroundings,
+            store,
+            farewells: Farewells::default(),
             directory,
             bundles,
             permits: Arc::new(Semaphore::new(max_parallel)),
@@ -92,7 +93,7 @@ impl Manager {
     /// Where runs are kept.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
-        &self.surroundings.store
+        &self.store
     }
 
     /// Where bundles are kept.
@@ -104,7 +105,7 @@ impl Manager {
     /// Owner of calls that were given up.
     #[must_use]
     pub fn farewells(&self) -> &Farewells {
-        &self.surroundings.farewells
+        &self.farewells
     }
 
     /// Owner of whatever else the daemon does in the background.
@@ -162,20 +163,25 @@ impl Manager {
         if self.stopping.is_cancelled() {
             control.stop(CancelReason::Shutdown);
         }
-        let (surroundings, permits) = (self.surroundings.clone(), Arc::clone(&self.permits));
+        let (store, farewells, permits) = (Arc::clone(&self.store), self.farewells.clone(), Arc::clone(&self.permits));
         let controls = Arc::clone(&self.controls);
         self.tasks.spawn(async move {
-            let (run_id, store) = (run.run_id.clone(), Arc::clone(&surroundings.store));
+            let run_id = run.run_id.clone();
             let _permit = tokio::select! {
                 permit = permits.acquire_owned() => permit.ok(),
                 // A cancelled run is told so by the engine itself, which then does nothing else.
                 () = control.stopped() => None,
             };
             tracing::info!(run = %run_id, agent = %agent.name, cases = plan.cases.len(), "run begins");
-            let executed = AssertUnwindSafe(execute(run, plan, agent, surroundings, control)).catch_unwind().await;
-            let ended = match executed {
-                Ok(ended) => ended,
-                Err(_) => end_abandoned(store, run_id.clone()).await,
+            let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
+            let executed = AssertUnwindSafe(execute(run, plan, agent, events, farewells, control)).catch_unwind();
+            let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts), executed);
+            if executed.is_err() {
+                tracing::error!(run = %run_id, "the engine panicked");
+            }
+            let ended = match stored {
+                Ok(()) => end_if_abandoned(&store, &run_id).await,
+                Err(error) => Err(error),
             };
             match ended {
                 Ok(()) => tracing::info!(run = %run_id, "run ended"),
@@ -215,6 +221,32 @@ impl Manager {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Control>> {
         self.controls.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Stores the events of a run as they come, as many at a time as there are.
+async fn write_log(store: &Store, run_id: &str, mut drafts: mpsc::Receiver<Draft>) -> Result<(), StoreError> {
+    let mut batch = Vec::new();
+    while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
+        store.append(run_id, std::mem::take(&mut batch)).await?;
+    }
+    Ok(())
+}
+
+/// Ends a run whose engine died before it could, so that nobody waits for it for ever.
+async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError> {
+    let run = store.run(run_id).await?;
+    if run.state.is_final() {
+        return Ok(());
+    }
+    let fault = Fault {
+        code: tonic::Code::Internal.into(),
+        reason: "DAEMON_FAILED".to_owned(),
+        message: "the daemon failed while it executed this run".to_owned(),
+        origin: FaultOrigin::Daemon,
+        retryable: true,
+    };
+    let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
+    store.append(run_id, vec![Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) }]).await
 }
 
 /// The pure part of accepting a run.

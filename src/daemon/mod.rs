@@ -21,7 +21,6 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::run::{Farewells, Surroundings};
 use crate::store::Store;
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
@@ -73,8 +72,8 @@ pub async fn serve(listener: TcpListener, config: Config, shutdown: Cancellation
     let _lock = lock(&config.data_dir)?;
     let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
     let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
-    let surroundings = Surroundings { store: Arc::new(Store::new(config.keep_runs)), farewells: Farewells::default() };
-    let manager = Manager::new(surroundings, Arc::clone(&directory), Arc::clone(&bundles), config.max_parallel_runs);
+    let store = Arc::new(Store::new(config.keep_runs));
+    let manager = Manager::new(store, Arc::clone(&directory), bundles, config.max_parallel_runs);
     let manager = Arc::new(manager);
 
     let (health, health_service) = tonic_health::server::health_reporter();

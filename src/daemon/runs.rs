@@ -62,7 +62,7 @@ impl RunService for Runs {
         if bundles.contains(&digest).await {
             return Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: true }));
         }
-        let mut incoming = bundles.receive(digest, size).await.map_err(|error| of_bundles(&error))?;
+        let mut incoming = bundles.receive(digest, size).map_err(|error| of_bundles(&error))?;
         while let Some(message) = frames.message().await? {
             match message.frame {
                 Some(Frame::Chunk(chunk)) => incoming.write(&chunk).await.map_err(|error| of_bundles(&error))?,
@@ -159,7 +159,9 @@ impl RunService for Runs {
             let events = self.manager.store().read(&run.run_id, after, 1000).await.map_err(|error| of_store(&error))?;
             let Some(last) = events.last() else { break };
             after = last.sequence;
-            events.iter().for_each(|event| verdicts.take(event));
+            for event in &events {
+                verdicts.take(event);
+            }
         }
         let (sender, receiver) = mpsc::channel(CHUNKS);
         // Ends with its client: without a receiver the next chunk cannot be sent.

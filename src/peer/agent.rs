@@ -145,7 +145,7 @@ impl Agent {
                 let message = shorten(status.message());
                 return Err(DescribeError::Refused { url: url(), code: status.code(), message });
             };
-            let pause = backoff.next();
+            let pause = backoff.pause();
             if begun.elapsed() + pause >= patience {
                 let (attempts, waited) = (backoff.attempts, begun.elapsed());
                 return Err(DescribeError::Unreachable { url: url(), attempts, waited, last });
@@ -240,21 +240,21 @@ impl Stream for Outgoing {
 #[derive(Debug)]
 pub struct Backoff {
     attempts: u32,
-    pause: Duration,
+    next: Duration,
 }
 
 impl Backoff {
     /// The pauses from the shortest on.
     #[must_use]
     pub const fn new() -> Self {
-        Self { attempts: 0, pause: BACKOFF.0 }
+        Self { attempts: 0, next: BACKOFF.0 }
     }
 
     /// The pause after another attempt that failed.
-    pub fn next(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         self.attempts += 1;
-        let pause = self.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
-        self.pause = (self.pause * 2).min(BACKOFF.1);
+        let pause = self.next.mul_f64(1.0 - fastrand::f64() / 2.0);
+        self.next = (self.next * 2).min(BACKOFF.1);
         pause
     }
 
@@ -282,10 +282,11 @@ pub enum Trouble {
 /// Sorts a status: `sent` says that the transport took the start frame, `answered` that an event came back.
 #[must_use]
 pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
-    if !answered && (!sent || was_never_processed(status)) {
-        if let Some(message) = connection_trouble(status) {
-            return Trouble::NotDelivered(message);
-        }
+    if !answered
+        && (!sent || was_never_processed(status))
+        && let Some(message) = connection_trouble(status)
+    {
+        return Trouble::NotDelivered(message);
     }
     Trouble::Over(match find::<h2::Error>(status) {
         Some(error) if error.is_reset() && error.is_remote() => {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
-use super::{Farewells, Shared};
+use super::{Farewells, LogClosed, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, JsonText,
     Payload as Json, ToolCall, ToolOutcome, Transcript,
@@ -21,7 +21,6 @@ use crate::conversation::{
 use crate::event::{CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::stream::{Leniency, Recording};
-use crate::store::StoreError;
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
 
@@ -51,7 +50,7 @@ enum Far {
 }
 
 /// Makes the call and returns what was recorded, with the reason if it is no answer.
-pub(super) async fn call(call: Call<'_>) -> Result<Exchange, StoreError> {
+pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let mut recording = Recording::default();
     let (mut stream, frames, sent) = match open(&call).await {
         Ok(opened) => opened,
@@ -151,7 +150,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         tokio::select! {
             () = call.shared.control.cancel.cancelled() => return Err((Failure::Cancelled, None)),
             () = tokio::time::sleep_until(call.deadline) => return Err((unreachable(&backoff, &last), None)),
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
 }
@@ -164,7 +163,7 @@ async fn take(
     message: InvokeResponse,
     sent: &Sent,
     frames: &mpsc::Sender<InvokeRequest>,
-) -> Result<Result<(), String>, StoreError> {
+) -> Result<Result<(), String>, LogClosed> {
     let bytes = message.encoded_len();
     let event = match event_from_proto(message) {
         Ok(event) => event,
@@ -197,23 +196,21 @@ async fn take(
 
 /// What the daemon answers to a tool call, and whether the case has no stub for it.
 fn stub_for(call: &ToolCall, stubs: &[(String, JsonText)]) -> (ToolOutcome, bool) {
-    match stubs.iter().find(|(tool, _)| *tool == call.name) {
-        Some((_, answer)) => (ToolOutcome::Result(Some(Json::Json(answer.clone()))), false),
-        None => {
-            let fault = Fault {
-                code: tonic::Code::NotFound.into(),
-                reason: "UNSTUBBED".to_owned(),
-                message: format!("the case has no stub for the tool {:?}", call.name),
-                origin: FaultOrigin::Daemon,
-                retryable: false,
-            };
-            (ToolOutcome::Error(fault), true)
-        }
+    if let Some((_, answer)) = stubs.iter().find(|(tool, _)| *tool == call.name) {
+        return (ToolOutcome::Result(Some(Json::Json(answer.clone()))), false);
     }
+    let fault = Fault {
+        code: tonic::Code::NotFound.into(),
+        reason: "UNSTUBBED".to_owned(),
+        message: format!("the case has no stub for the tool {:?}", call.name),
+        origin: FaultOrigin::Daemon,
+        retryable: false,
+    };
+    (ToolOutcome::Error(fault), true)
 }
 
 /// Text deltas are not stored: they make up most of a stream, and the answer holds their text.
-async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), StoreError> {
+async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), LogClosed> {
     if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
         return Ok(());
     }
@@ -221,7 +218,7 @@ async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), StoreError> {
 }
 
 /// Reports a rule that the agent bent, once a run.
-async fn report(call: &Call<'_>, rule: Leniency) -> Result<(), StoreError> {
+async fn report(call: &Call<'_>, rule: Leniency) -> Result<(), LogClosed> {
     if !call.shared.is_news(rule) {
         return Ok(());
     }

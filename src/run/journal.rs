@@ -1,52 +1,57 @@
-//! Writes a run's log.
+//! The log of a run as the engine writes it: into a bounded queue that somebody else stores.
+//!
+//! When the queue is full the engine waits, so that a run never gets ahead of its log. When nobody stores any more, the
+//! run ends: a verdict that is not stored is none.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
 
 use super::case_ref;
-use crate::event::{CaseRef, Payload, Run};
+use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::plan::PlannedCase;
-use crate::store::{Draft, Store, StoreError};
 use crate::verdict::CaseResult;
 
-/// The log of one run, to be written.
+/// Nobody stores the log of this run any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log of the run is closed")]
+pub struct LogClosed;
+
+/// Writes the log of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
-    store: Arc<Store>,
-    run_id: Arc<str>,
+    events: mpsc::Sender<Draft>,
+    /// The run as its log so far says it is.
+    run: Arc<Mutex<Run>>,
 }
 
 impl Journal {
-    pub(super) fn new(store: Arc<Store>, run_id: String) -> Self {
-        Self { store, run_id: Arc::from(run_id) }
-    }
-
-    pub(super) fn run_id(&self) -> &str {
-        &self.run_id
+    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run) -> Self {
+        Self { events, run: Arc::new(Mutex::new(run)) }
     }
 
     /// The run as of its newest event.
-    pub(super) async fn current(&self) -> Result<Run, StoreError> {
-        self.store.run(&self.run_id).await
+    pub(super) fn current(&self) -> Run {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// An event of the run as a whole.
-    pub(super) async fn run(&self, payload: Payload) -> Result<(), StoreError> {
-        self.store.append(&self.run_id, vec![Draft { case: None, turn: 0, payload }]).await
+    pub(super) async fn run(&self, payload: Payload) -> Result<(), LogClosed> {
+        self.write(Draft { case: None, turn: 0, payload }).await
     }
 
     /// An event of a case.
-    pub(super) async fn case(&self, case: &CaseRef, turn: u32, payload: Payload) -> Result<(), StoreError> {
-        self.store.append(&self.run_id, vec![Draft { case: Some(case.clone()), turn, payload }]).await
+    pub(super) async fn case(&self, case: &CaseRef, turn: u32, payload: Payload) -> Result<(), LogClosed> {
+        self.write(Draft { case: Some(case.clone()), turn, payload }).await
     }
 
     /// Announces the cases of a plan, in its order.
-    pub(super) async fn planned(&self, cases: &[PlannedCase]) -> Result<(), StoreError> {
-        let drafts = cases.iter().map(|planned| Draft {
-            case: Some(case_ref(planned, 1)),
-            turn: 0,
-            payload: Payload::CasePlanned { name: planned.case().description.clone() },
-        });
-        self.store.append(&self.run_id, drafts.collect()).await
+    pub(super) async fn planned(&self, cases: &[PlannedCase]) -> Result<(), LogClosed> {
+        for planned in cases {
+            let payload = Payload::CasePlanned { name: planned.case().description.clone() };
+            self.case(&case_ref(planned, 1), 0, payload).await?;
+        }
+        Ok(())
     }
 
     /// Ends cases that were never started, so that every planned case has its end.
@@ -54,12 +59,15 @@ impl Journal {
         &self,
         cases: &[PlannedCase],
         result: impl Fn() -> CaseResult,
-    ) -> Result<(), StoreError> {
-        let drafts = cases.iter().map(|planned| Draft {
-            case: Some(case_ref(planned, 1)),
-            turn: 0,
-            payload: Payload::CaseFinished(Box::new(result())),
-        });
-        self.store.append(&self.run_id, drafts.collect()).await
+    ) -> Result<(), LogClosed> {
+        for planned in cases {
+            self.case(&case_ref(planned, 1), 0, Payload::CaseFinished(Box::new(result()))).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, draft: Draft) -> Result<(), LogClosed> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
+        self.events.send(draft).await.map_err(|_| LogClosed)
     }
 }

@@ -14,31 +14,23 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::conversation::{CancelReason, Description, Fault, FaultOrigin};
-use crate::event::{CaseRef, Payload, Run, State, SuiteInfo};
+use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
-use crate::store::{Store, StoreError};
 use crate::verdict::{Blame, CaseResult, Cause};
 use journal::Journal;
+pub use journal::LogClosed;
 
 /// Time to reach the agent before the first case; after that the run cannot begin.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a run needs from its surroundings.
-#[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// Where the log is written.
-    pub store: Arc<Store>,
-    /// Owns the ends of cancelled calls: an agent gets its grace while its case's slot is free again.
-    pub farewells: Farewells,
-}
-
-/// Owns the ends of calls that were given up.
+/// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
 #[derive(Debug, Clone, Default)]
 pub struct Farewells {
     tasks: TaskTracker,
@@ -99,6 +91,7 @@ impl Control {
 
 /// What all cases of a run share.
 struct Shared {
+    run_id: String,
     spec: RunSpec,
     agent: Agent,
     description: Description,
@@ -122,21 +115,22 @@ impl Shared {
     }
 }
 
-/// Runs a plan to its end and writes its log; `run` is the run as it was created.
+/// Runs a plan to its end and writes its log to `events`; `run` is the run as it was created.
 ///
 /// # Errors
-/// When the log cannot be written; then nothing is known of the run any more, and nobody is told that it passed.
+/// When nobody takes the events any more.
 pub async fn execute(
     mut run: Run,
     plan: Plan,
     agent: Agent,
-    surroundings: Surroundings,
+    events: mpsc::Sender<Draft>,
+    farewells: Farewells,
     control: Control,
-) -> Result<(), StoreError> {
-    let journal = Journal::new(surroundings.store, run.run_id.clone());
+) -> Result<(), LogClosed> {
     run.state = State::Running;
     run.agent_endpoint = agent.url.clone();
     let spec = run.spec.clone();
+    let journal = Journal::new(events, run.clone());
     journal.run(Payload::RunStarted(Box::new(run))).await?;
     journal.planned(&plan.cases).await?;
     let described = tokio::select! {
@@ -168,16 +162,17 @@ pub async fn execute(
     }
     let card = description.card.clone();
     let shared = Shared {
+        run_id: journal.current().run_id,
         spec,
         agent,
         description,
         journal: journal.clone(),
         control: control.clone(),
-        farewells: surroundings.farewells,
+        farewells,
         bent: Mutex::default(),
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;
-    let totals = journal.current().await?.totals;
+    let totals = journal.current().totals;
     let state = if control.stop.is_cancelled() { State::Cancelled } else { State::of(&totals) };
     finish(&journal, state, Some(card), None).await
 }
@@ -187,23 +182,9 @@ async fn finish(
     state: State,
     agent: Option<crate::conversation::AgentCard>,
     error: Option<Fault>,
-) -> Result<(), StoreError> {
-    let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current().await? };
+) -> Result<(), LogClosed> {
+    let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current() };
     journal.run(Payload::RunFinished(Box::new(run))).await
-}
-
-/// Ends a run whose task died, so that nobody waits for it for ever.
-///
-/// # Errors
-/// When the log cannot be written.
-pub async fn end_abandoned(store: Arc<Store>, run_id: String) -> Result<(), StoreError> {
-    let journal = Journal::new(store, run_id);
-    if journal.current().await?.state.is_final() {
-        return Ok(());
-    }
-    let message = "the daemon failed while it executed this run".to_owned();
-    let fault = Fault { code: tonic::Code::Internal.into(), message, origin: FaultOrigin::Daemon, ..Fault::default() };
-    finish(&journal, State::Errored, None, Some(fault)).await
 }
 
 /// What the log says about the suites of a plan.

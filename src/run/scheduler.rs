@@ -9,17 +9,16 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::{Shared, case, case_ref};
+use super::{LogClosed, Shared, case, case_ref};
 use crate::conversation::Transcript;
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
-use crate::store::StoreError;
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
-type CaseTasks = JoinSet<Result<(), StoreError>>;
+type CaseTasks = JoinSet<Result<(), LogClosed>>;
 
 /// Runs all cases; those that are not started because the run is told to end are reported as not run.
-pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), StoreError> {
+pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), LogClosed> {
     let limit = shared.description.max_concurrent_invocations.unwrap_or(u32::MAX).min(shared.spec.concurrency);
     let permits = Arc::new(Semaphore::new(limit.max(1) as usize));
     let mut tasks = CaseTasks::new();
@@ -59,8 +58,8 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
 async fn reap(
     shared: &Shared,
     running: &mut HashMap<Id, CaseRef>,
-    ended: Result<(Id, Result<(), StoreError>), JoinError>,
-) -> Result<(), StoreError> {
+    ended: Result<(Id, Result<(), LogClosed>), JoinError>,
+) -> Result<(), LogClosed> {
     let error = match ended {
         Ok((id, result)) => {
             running.remove(&id);

@@ -87,7 +87,7 @@ impl Bundles {
     ///
     /// # Errors
     /// When no file can be made for it.
-    pub async fn receive(&self, digest: [u8; 32], size: u64) -> Result<Incoming, BundlesError> {
+    pub fn receive(&self, digest: [u8; 32], size: u64) -> Result<Incoming, BundlesError> {
         let dir = self.dir.clone();
         let temp = tempfile::Builder::new().prefix("incoming-").tempfile_in(&dir);
         let temp = temp.map_err(|source| BundlesError::Io { doing: "making a file in", path: dir, source })?;
@@ -186,7 +186,7 @@ mod tests {
 
     async fn put(bundles: &Bundles, content: &[u8]) -> [u8; 32] {
         let digest = bundle::digest(content);
-        let mut incoming = bundles.receive(digest, content.len() as u64).await.expect("begins");
+        let mut incoming = bundles.receive(digest, content.len() as u64).expect("begins");
         incoming.write(content).await.expect("takes bytes");
         incoming.finish().await.expect("is kept");
         digest
@@ -199,12 +199,12 @@ mod tests {
         let digest = put(&bundles, b"hello").await;
         assert_eq!(bundles.read(&digest).await.expect("is there"), b"hello");
 
-        let mut short = bundles.receive([1; 32], 5).await.expect("begins");
+        let mut short = bundles.receive([1; 32], 5).expect("begins");
         short.write(b"hel").await.expect("takes bytes");
         assert!(matches!(short.finish().await, Err(BundlesError::Mismatch(_))));
-        let mut long = bundles.receive([1; 32], 2).await.expect("begins");
+        let mut long = bundles.receive([1; 32], 2).expect("begins");
         assert!(matches!(long.write(b"hel").await, Err(BundlesError::Mismatch(_))));
-        let mut other = bundles.receive([1; 32], 3).await.expect("begins");
+        let mut other = bundles.receive([1; 32], 3).expect("begins");
         other.write(b"hel").await.expect("takes bytes");
         assert!(matches!(other.finish().await, Err(BundlesError::Mismatch(_))));
         drop(long);

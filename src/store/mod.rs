@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::event::{CaseRef, Payload, Run, RunEvent};
+use crate::event::{Draft, Run, RunEvent};
 
 /// Why something could not be stored or found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -28,17 +28,6 @@ pub enum StoreError {
     /// All runs that may be kept are still going on.
     #[error("{0} runs are waiting or running, which is the most there can be")]
     Full(usize),
-}
-
-/// An event that has no number yet.
-#[derive(Debug, Clone)]
-pub struct Draft {
-    /// The case it belongs to.
-    pub case: Option<CaseRef>,
-    /// Turn of the dialogue; 0 where there is none.
-    pub turn: u32,
-    /// What happened.
-    pub payload: Payload,
 }
 
 /// Keeps runs.
@@ -64,6 +53,7 @@ struct Log {
     newest: watch::Sender<u64>,
 }
 
+#[expect(clippy::unused_async, reason = "the interface is that of a database, which is asked over a wire")]
 impl Store {
     /// An empty store that keeps so many runs, those that are over included.
     #[must_use]
@@ -127,8 +117,9 @@ impl Store {
         self.with_log(run_id, |log| {
             for draft in drafts {
                 let sequence = log.run.last_sequence + 1;
-                let event = RunEvent { sequence, at, case: draft.case, turn: draft.turn, payload: draft.payload };
-                log.run.apply(&event);
+                let event = draft.stored(sequence, at);
+                log.run.apply(&event.payload);
+                log.run.last_sequence = sequence;
                 log.events.push(Arc::new(event));
             }
             log.newest.send_replace(log.run.last_sequence);

@@ -89,13 +89,10 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
         (Some(cases), _) => cases,
         (None, Some(cases)) => {
             reader.warn_unknown(json, "", ENVELOPE_KEYS);
-            match cases.as_array() {
-                Some(cases) => cases,
-                None => {
-                    reader.error(cases.line, "cases", format!("must be a list of cases, not {}", cases.kind()), None);
-                    &[]
-                }
-            }
+            cases.as_array().unwrap_or_else(|| {
+                reader.error(cases.line, "cases", format!("must be a list of cases, not {}", cases.kind()), None);
+                &[]
+            })
         }
         (None, None) => {
             let message = format!("neither a list of cases nor an object with `cases`, but {}", json.kind());
@@ -291,13 +288,13 @@ impl Reader<'_> {
         }
         let field = format!("expect.{key}");
         match shape {
-            Shape::Switch(assertion) => match value.value {
-                Value::Bool(_) => Some(assertion.clone()),
-                _ => {
+            Shape::Switch(assertion) => {
+                let is_switch = matches!(value.value, Value::Bool(_));
+                if !is_switch {
                     self.error(value.line, &field, format!("must be true or false, not {}", value.kind()), None);
-                    None
                 }
-            },
+                is_switch.then(|| assertion.clone())
+            }
             Shape::Number(make) => {
                 let number = value.as_f64();
                 if number.is_none() {

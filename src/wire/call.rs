@@ -99,7 +99,7 @@ pub fn tool_result_to_proto(call_id: &str, outcome: &ToolOutcome, unstubbed: boo
 pub fn tool_result_from_proto(result: pb::ToolResult) -> Result<(String, ToolOutcome, bool), WireError> {
     let outcome = match result.outcome {
         Some(pb::tool_result::Outcome::Result(json)) => ToolOutcome::Result(json_from_proto(Some(json))),
-        Some(pb::tool_result::Outcome::Error(fault)) => ToolOutcome::Error(fault_from_proto(fault)),
+        Some(pb::tool_result::Outcome::Error(fault)) => ToolOutcome::Error(fault_from_proto(&fault)),
         None => return Err(WireError::new("tool_result.outcome", "is not set")),
     };
     Ok((result.call_id, outcome, result.unstubbed))
@@ -245,7 +245,7 @@ fn finish_from_proto(finished: pb::InvokeFinished) -> Result<Finished, WireError
         reason,
         response: finished.response.map(message_from_proto),
         usage: finished.usage.as_ref().map(usage_from_proto),
-        error: finished.error.map(fault_from_proto),
+        error: finished.error.as_ref().map(fault_from_proto),
         tool_calls: finished.tool_calls,
     })
 }
@@ -322,7 +322,7 @@ fn finished_to_proto(call_id: &str, outcome: Option<&ToolOutcome>, took: Option<
 fn finished_from_proto(finished: pb::ToolCallFinished) -> (String, Option<ToolOutcome>, Option<Duration>) {
     let outcome = finished.outcome.map(|outcome| match outcome {
         pb::tool_call_finished::Outcome::Result(json) => ToolOutcome::Result(json_from_proto(Some(json))),
-        pb::tool_call_finished::Outcome::Error(fault) => ToolOutcome::Error(fault_from_proto(fault)),
+        pb::tool_call_finished::Outcome::Error(fault) => ToolOutcome::Error(fault_from_proto(&fault)),
     });
     (finished.call_id, outcome, finished.duration.and_then(duration_from_proto))
 }
@@ -372,12 +372,11 @@ pub fn json_from_proto(json: Option<pb::Json>) -> Option<Payload> {
 fn write_value(value: &prost_types::Value, out: &mut String) {
     use prost_types::value::Kind;
     match &value.kind {
-        None | Some(Kind::NullValue(_)) => out.push_str("null"),
         Some(Kind::BoolValue(value)) => out.push_str(if *value { "true" } else { "false" }),
         Some(Kind::NumberValue(number)) if number.is_finite() => {
             out.push_str(ryu_js::Buffer::new().format(*number));
         }
-        Some(Kind::NumberValue(_)) => out.push_str("null"),
+        None | Some(Kind::NullValue(_) | Kind::NumberValue(_)) => out.push_str("null"),
         Some(Kind::StringValue(text)) => write_string(text, out),
         Some(Kind::ListValue(list)) => {
             out.push('[');
@@ -427,7 +426,7 @@ pub fn fault_to_proto(fault: &Fault) -> pb::Fault {
 
 /// Reads a fault; long texts are shortened.
 #[must_use]
-pub fn fault_from_proto(fault: pb::Fault) -> Fault {
+pub fn fault_from_proto(fault: &pb::Fault) -> Fault {
     let origin = match fault.origin() {
         pb::FaultOrigin::Unspecified => FaultOrigin::Unspecified,
         pb::FaultOrigin::Agent => FaultOrigin::Agent,

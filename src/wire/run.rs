@@ -150,7 +150,7 @@ pub fn run_from_proto(run: pb::Run) -> Result<Run, WireError> {
         created_at: time_from_proto(run.created_at, "run.created_at")?,
         finished_at: run.finished_at.map(|at| time_from_proto(Some(at), "run.finished_at")).transpose()?,
         last_sequence: run.last_sequence,
-        error: run.error.map(fault_from_proto),
+        error: run.error.as_ref().map(fault_from_proto),
         warnings: run.warnings,
         agent: run.agent.map(card_from_proto),
         agent_endpoint: run.agent_endpoint,

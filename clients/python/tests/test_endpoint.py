@@ -336,6 +336,13 @@ async def test_an_exception_is_a_failure_with_its_text(serve_answer):
     assert events.of("tool_finished")[0].error.reason == "CANCELLED"
 
 
+async def test_code_that_cancels_itself_has_failed(serve_answer):
+    async def answer(turn: Turn) -> str:
+        raise asyncio.CancelledError
+
+    assert (await invoke(await serve_answer(answer), start_frame())).reason == "FAILED"
+
+
 async def test_a_failure_can_have_a_reason(serve_answer):
     async def answer(turn: Turn) -> str:
         raise InvocationFailed("no images", "UNSUPPORTED_MEDIA_TYPE", grpc.StatusCode.INVALID_ARGUMENT)

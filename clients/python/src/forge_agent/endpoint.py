@@ -174,6 +174,9 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             return Conclusion(invoke_pb2.FINISH_REASON_COMPLETED, _encodable(text))
         except InvocationFailed as error:
             return Conclusion(invoke_pb2.FINISH_REASON_FAILED, error=error.fault)
+        except asyncio.CancelledError as error:
+            # Either somebody asked for it, and then nobody looks at this, or the agent's code cancelled itself.
+            return Conclusion(invoke_pb2.FINISH_REASON_FAILED, error=fault_of(error))
         except (Exception, EndOfTurn, BaseExceptionGroup) as error:
             # A task group may have wrapped the EndOfTurn, and a framework may have made an error of its own of it.
             if turn._ending is not None:

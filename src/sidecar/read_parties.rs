@@ -1,0 +1,80 @@
+//! Reads `simulator.json` and `validator.json`, by the rules of [`super::reader`].
+
+use super::reader::{Node, Reader, ScriptErrors, read};
+use super::script::{SimulatorAnswer, SimulatorScript, Trouble, ValidatorAnswer, ValidatorReply, ValidatorScript};
+use crate::json::Value;
+
+/// Reads `simulator.json`.
+///
+/// # Errors
+/// When the text is no JSON or holds anything that is not known.
+pub fn simulator(file: &str, text: &str) -> Result<SimulatorScript, ScriptErrors> {
+    read(file, text, |reader, root| {
+        if !matches!(root.json.value, Value::Object(_)) {
+            return reader.report(root.json.line, "a simulator script is an object: case id to list of answers");
+        }
+        let mut script = SimulatorScript::new();
+        for (case, node) in root.members() {
+            let answers = reader.items(root, case);
+            if answers.is_empty() {
+                reader.report::<()>(node.json.line, format!("the case {case:?} needs at least one answer"));
+            }
+            script.insert(case.to_owned(), answers.into_iter().filter_map(|node| simulated(reader, node)).collect());
+        }
+        Some(script)
+    })
+}
+
+/// Reads `validator.json`.
+///
+/// # Errors
+/// When the text is no JSON or holds anything that is not known.
+pub fn validator(file: &str, text: &str) -> Result<ValidatorScript, ScriptErrors> {
+    read(file, text, |reader, root| {
+        reader.keys(root, &["replies"], "a validator script")?;
+        Some(reader.items(root, "replies").into_iter().filter_map(|node| judged(reader, node)).collect())
+    })
+}
+
+fn simulated(reader: &mut Reader, node: Node) -> Option<SimulatorAnswer> {
+    if is_trouble(node) {
+        reader.keys(node, &["close", "hang"], "an answer with \"close\" or \"hang\"")?;
+        return trouble(reader, node).map(SimulatorAnswer::Trouble);
+    }
+    reader.keys(node, &["input", "goal_achieved", "close", "hang"], "an answer")?;
+    let input = reader.text(node, "input");
+    Some(SimulatorAnswer::Input { input, goal_achieved: reader.flag(node, "goal_achieved").unwrap_or_default() })
+}
+
+fn judged(reader: &mut Reader, node: Node) -> Option<ValidatorReply> {
+    reader.required(node, "criteria")?;
+    let criteria = Some(reader.text(node, "criteria")?).filter(|criteria| criteria != "*");
+    let answer = if is_trouble(node) {
+        reader.keys(node, &["criteria", "close", "hang"], "a reply with \"close\" or \"hang\"")?;
+        ValidatorAnswer::Trouble(trouble(reader, node)?)
+    } else {
+        reader.keys(node, &["criteria", "passed", "reason", "close", "hang"], "a reply")?;
+        reader.required(node, "passed")?;
+        let passed = reader.flag(node, "passed")?;
+        ValidatorAnswer::Judgement { passed, reason: reader.text(node, "reason").unwrap_or_default() }
+    };
+    Some(ValidatorReply { criteria, answer })
+}
+
+fn is_trouble(node: Node) -> bool {
+    node.get("close").is_some() || node.get("hang").is_some()
+}
+
+fn trouble(reader: &mut Reader, node: Node) -> Option<Trouble> {
+    match (node.get("close"), node.get("hang")) {
+        (Some(close), None) => {
+            let status = reader.status(close)?;
+            if status.code() == tonic::Code::Ok {
+                return reader.report(close.json.line, "\"close\" must be an error here: an OK needs an answer");
+            }
+            Some(Trouble::Close(status))
+        }
+        (None, Some(_)) => reader.only_true(node, "hang").map(|()| Trouble::Hang),
+        _ => reader.report(node.json.line, "only one of \"close\" and \"hang\" can happen"),
+    }
+}
