@@ -182,7 +182,7 @@ fn read(path: &Path) -> Result<File, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.lines().count().max(1);
+        let line = before.matches('\n').count() + 1;
         // The message may go on over lines; its first one says it.
         let message = error.message().lines().next().unwrap_or_default().to_owned();
         ConfigError::Parse { path: path.to_owned(), line, message }

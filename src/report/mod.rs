@@ -84,7 +84,7 @@ pub fn printable(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.extend(c.escape_unicode())
+                out.extend(c.escape_unicode());
             }
             c if c.is_control() => out.extend(c.escape_default()),
             c => out.push(c),

@@ -14,7 +14,7 @@ use crate::wire::agent::{CancelReason, InvokeRequest, ToolResult};
 
 /// Why the player must not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub(super) enum Stop {
     /// The daemon asks for it.
     Cancel(CancelReason),
     /// The time of the call is used up.
@@ -33,7 +33,7 @@ impl From<Gone> for Stop {
 
 /// What has been heard so far.
 #[derive(Debug, Default)]
-pub struct Ears {
+pub(super) struct Ears {
     stop: watch::Sender<Option<Stop>>,
     state: Mutex<State>,
 }
@@ -48,7 +48,7 @@ struct State {
 
 impl Ears {
     /// Reads the daemon's frames; never ends by itself.
-    pub async fn listen(&self, inbound: &mut Inbound, logged: &LoggedCall) -> Infallible {
+    pub(super) async fn listen(&self, inbound: &mut Inbound, logged: &LoggedCall) -> Infallible {
         loop {
             match inbound.message::<InvokeRequest>().await {
                 Ok(Some(request)) => self.hear(request, logged),
@@ -72,17 +72,17 @@ impl Ears {
     }
 
     /// Waits until there is a reason to stop.
-    pub async fn stopped(&self) -> Stop {
+    pub(super) async fn stopped(&self) -> Stop {
         self.stopped_when(|_| true).await
     }
 
     /// Waits until the stream has gone, whatever else is said.
-    pub async fn gone(&self) -> Stop {
+    pub(super) async fn gone(&self) -> Stop {
         self.stopped_when(|stop| matches!(stop, Stop::Gone(_))).await
     }
 
     /// The result for a tool call, when it comes; an error when none will come.
-    pub fn result_for(&self, call_id: &str) -> oneshot::Receiver<ToolResult> {
+    pub(super) fn result_for(&self, call_id: &str) -> oneshot::Receiver<ToolResult> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if !state.closed {
@@ -92,7 +92,7 @@ impl Ears {
     }
 
     /// Whether the daemon has asked to stop.
-    pub fn heard_cancel(&self) -> bool {
+    pub(super) fn heard_cancel(&self) -> bool {
         self.state().heard_cancel
     }
 

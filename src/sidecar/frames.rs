@@ -14,23 +14,23 @@ use crate::wire::agent::{InvokeFinished, InvokeResponse, Message, Role, TextChan
 
 /// Field numbers of the messages in which a text stands.
 mod tag {
-    pub const RESPONSE_TEXT_DELTA: u32 = 4;
-    pub const RESPONSE_FINISHED: u32 = 9;
-    pub const DELTA_TEXT: u32 = 2;
-    pub const FINISHED_RESPONSE: u32 = 2;
-    pub const MESSAGE_PARTS: u32 = 2;
-    pub const PART_TEXT: u32 = 1;
+    pub(super) const RESPONSE_TEXT_DELTA: u32 = 4;
+    pub(super) const RESPONSE_FINISHED: u32 = 9;
+    pub(super) const DELTA_TEXT: u32 = 2;
+    pub(super) const FINISHED_RESPONSE: u32 = 2;
+    pub(super) const MESSAGE_PARTS: u32 = 2;
+    pub(super) const PART_TEXT: u32 = 1;
 }
 
 /// An event that holds no answer text.
 #[must_use]
-pub fn event(seq: u64, elapsed: Duration, event: Event) -> Vec<u8> {
+pub(super) fn event(seq: u64, elapsed: Duration, event: Event) -> Vec<u8> {
     InvokeResponse { seq, elapsed: duration(elapsed), event: Some(event) }.encode_to_vec()
 }
 
 /// A piece of the answer.
 #[must_use]
-pub fn text_delta(seq: u64, elapsed: Duration, text: &[u8]) -> Vec<u8> {
+pub(super) fn text_delta(seq: u64, elapsed: Duration, text: &[u8]) -> Vec<u8> {
     let mut delta = TextDelta { channel: TextChannel::Answer.into(), ..TextDelta::default() }.encode_to_vec();
     append(&mut delta, tag::DELTA_TEXT, text);
     response(seq, elapsed, tag::RESPONSE_TEXT_DELTA, &delta)
@@ -38,7 +38,7 @@ pub fn text_delta(seq: u64, elapsed: Duration, text: &[u8]) -> Vec<u8> {
 
 /// The end, with the whole answer; an empty answer is a message without parts.
 #[must_use]
-pub fn finished(seq: u64, elapsed: Duration, finished: &InvokeFinished, answer: &[u8]) -> Vec<u8> {
+pub(super) fn finished(seq: u64, elapsed: Duration, finished: &InvokeFinished, answer: &[u8]) -> Vec<u8> {
     let mut message = Message { role: Role::Assistant.into(), ..Message::default() }.encode_to_vec();
     if !answer.is_empty() {
         let mut part = Vec::new();
@@ -52,7 +52,7 @@ pub fn finished(seq: u64, elapsed: Duration, finished: &InvokeFinished, answer: 
 
 /// A duration as the protocol has it; one that does not fit is not reported.
 #[must_use]
-pub fn duration(duration: Duration) -> Option<prost_types::Duration> {
+pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The stream has gone, and there is nobody to say anything to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
+pub(super) enum Gone {
     /// The peer reset it with CANCEL.
     Cancelled,
     /// The connection broke, or the peer reset the stream for another reason.
@@ -37,7 +37,7 @@ pub enum Gone {
 impl Gone {
     /// How the call ends in the log.
     #[must_use]
-    pub const fn end(self) -> End {
+    pub(super) const fn end(self) -> End {
         match self {
             Self::Cancelled => End::Cancelled,
             Self::Broken => End::Reset,
@@ -57,7 +57,7 @@ impl From<h2::Error> for Gone {
 
 /// Why no message came.
 #[derive(Debug)]
-pub enum Unread {
+pub(super) enum Unread {
     /// The stream has gone.
     Gone(Gone),
     /// What came is no message; this is the answer to it.
@@ -66,7 +66,7 @@ pub enum Unread {
 
 /// The peer's side of a call.
 #[derive(Debug)]
-pub struct Inbound {
+pub(super) struct Inbound {
     body: RecvStream,
     buffer: BytesMut,
 }
@@ -74,7 +74,7 @@ pub struct Inbound {
 impl Inbound {
     /// The messages in `body`.
     #[must_use]
-    pub fn new(body: RecvStream) -> Self {
+    pub(super) fn new(body: RecvStream) -> Self {
         Self { body, buffer: BytesMut::new() }
     }
 
@@ -82,7 +82,7 @@ impl Inbound {
     ///
     /// # Errors
     /// When the stream has gone, or holds something that is no message of this kind.
-    pub async fn message<M: prost::Message + Default>(&mut self) -> Result<Option<M>, Unread> {
+    pub(super) async fn message<M: prost::Message + Default>(&mut self) -> Result<Option<M>, Unread> {
         loop {
             if let Some(message) = self.buffered()? {
                 let decoded = M::decode(message);
@@ -133,7 +133,7 @@ impl Inbound {
 }
 
 /// Our side of a call.
-pub struct Outbound {
+pub(super) struct Outbound {
     side: Side,
     stream: u32,
     /// Bytes of DATA handed to h2.
@@ -151,7 +151,7 @@ enum Side {
 impl Outbound {
     /// The side of a call that has just come in over a connection with this tap.
     #[must_use]
-    pub fn new(respond: SendResponse<Bytes>, tap: Arc<Tap>) -> Self {
+    pub(super) fn new(respond: SendResponse<Bytes>, tap: Arc<Tap>) -> Self {
         let stream = respond.stream_id().as_u32();
         tap.watch(stream);
         Self { side: Side::Unopened(respond), stream, sent: 0, tap }
@@ -161,7 +161,7 @@ impl Outbound {
     ///
     /// # Errors
     /// When the stream has gone.
-    pub async fn message(&mut self, message: &[u8]) -> Result<(), Gone> {
+    pub(super) async fn message(&mut self, message: &[u8]) -> Result<(), Gone> {
         let length = u32::try_from(message.len()).map_err(|_| Gone::Broken)?;
         let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
         frame.put_u8(0);
@@ -188,7 +188,7 @@ impl Outbound {
     }
 
     /// Waits until the stream has gone; for ever if it never does.
-    pub async fn gone(&mut self) -> Gone {
+    pub(super) async fn gone(&mut self) -> Gone {
         let reason = poll_fn(|cx| match &mut self.side {
             Side::Unopened(respond) => respond.poll_reset(cx),
             Side::Open(stream) => stream.poll_reset(cx),
@@ -200,7 +200,7 @@ impl Outbound {
     }
 
     /// Waits until everything that was sent has been written to the socket.
-    pub async fn flush(&mut self) {
+    pub(super) async fn flush(&mut self) {
         let (tap, stream, sent) = (Arc::clone(&self.tap), self.stream, self.sent);
         tokio::select! {
             () = tap.data(stream, sent) => {}
@@ -210,7 +210,7 @@ impl Outbound {
     }
 
     /// Ends the call with a status, and waits a moment for the peer to end it too.
-    pub async fn finish(mut self, status: Status, inbound: Inbound) {
+    pub(super) async fn finish(mut self, status: Status, inbound: Inbound) {
         let (mut parts, ()) = status.into_http::<()>().into_parts();
         let sent = match &mut self.side {
             Side::Unopened(respond) => {
@@ -229,7 +229,7 @@ impl Outbound {
     }
 
     /// Resets the stream. Whatever has not been written is lost: [`Outbound::flush`] first.
-    pub fn reset(mut self) {
+    pub(super) fn reset(mut self) {
         match &mut self.side {
             Side::Unopened(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
             Side::Open(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
@@ -259,7 +259,7 @@ fn accept_identity(headers: &mut HeaderMap) {
 }
 
 /// Sleeps until then; for ever if there is no then.
-pub async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+pub(super) async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => pending().await,

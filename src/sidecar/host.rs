@@ -25,7 +25,7 @@ pub struct Scripts {
 
 /// What all calls share.
 #[derive(Debug)]
-pub struct Host {
+pub(super) struct Host {
     pub(super) scripts: Scripts,
     pub(super) log: Arc<CallLog>,
     pub(super) infra: Infra,

@@ -18,15 +18,15 @@ use tower::ServiceExt as _;
 use crate::wire;
 
 /// Package-wide name of the agent service.
-pub const AGENT: &str = "forge.agent.v1.AgentEndpoint";
+pub(super) const AGENT: &str = "forge.agent.v1.AgentEndpoint";
 /// Package-wide name of the simulator service.
-pub const SIMULATOR: &str = "forge.agent.v1.Simulator";
+pub(super) const SIMULATOR: &str = "forge.agent.v1.Simulator";
 /// Package-wide name of the validator service.
-pub const VALIDATOR: &str = "forge.agent.v1.Validator";
+pub(super) const VALIDATOR: &str = "forge.agent.v1.Validator";
 
 /// `grpc.health.v1` and `grpc.reflection.v1`.
 #[derive(Debug, Clone)]
-pub struct Infra {
+pub(super) struct Infra {
     routes: Routes,
 }
 
@@ -35,7 +35,7 @@ impl Infra {
     ///
     /// # Errors
     /// When the descriptors of this build cannot be read.
-    pub async fn new(services: &[&str]) -> Result<Self, tonic_reflection::server::Error> {
+    pub(super) async fn new(services: &[&str]) -> Result<Self, tonic_reflection::server::Error> {
         let (health, health_server) = tonic_health::server::health_reporter();
         let mut reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
@@ -50,7 +50,7 @@ impl Infra {
     }
 
     /// Answers a call; a method that is not known gets UNIMPLEMENTED.
-    pub async fn answer(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    pub(super) async fn answer(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let request = request.map(|body| tonic::body::Body::new(Received(body)));
         // Preparing it cannot fail; the type cannot say so.
         let Ok(response) = self.routes.clone().prepare().oneshot(request).await;

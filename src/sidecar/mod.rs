@@ -223,7 +223,7 @@ fn load_one<T>(
         Ok(Ok(text)) => read(&file, &text).map_err(|errors| errors.to_string()),
         Ok(Err(error)) => {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let line = good.split(|byte| *byte == b'\n').count();
             Err(format!("{file}:{line}: the text is not UTF-8"))
         }
         Err(error) => Err(format!("{file}: {error}")),

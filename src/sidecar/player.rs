@@ -28,7 +28,7 @@ use crate::wire::agent::{
 
 /// How the call shall end. Everything before the end has been sent.
 #[derive(Debug)]
-pub enum How {
+pub(super) enum How {
     /// With this status.
     Finish(Status),
     /// By a reset of the stream.
@@ -42,7 +42,7 @@ pub enum How {
 }
 
 /// A reply that is being played.
-pub struct Player<'a> {
+pub(super) struct Player<'a> {
     host: &'a Host,
     start: &'a InvokeStart,
     mode: ToolMode,
@@ -59,7 +59,13 @@ pub struct Player<'a> {
 
 impl<'a> Player<'a> {
     /// A player for a call that has been admitted.
-    pub fn new(host: &'a Host, start: &'a InvokeStart, mode: ToolMode, ears: &'a Ears, out: &'a mut Outbound) -> Self {
+    pub(super) fn new(
+        host: &'a Host,
+        start: &'a InvokeStart,
+        mode: ToolMode,
+        ears: &'a Ears,
+        out: &'a mut Outbound,
+    ) -> Self {
         let accepted = Instant::now();
         let budget = start.context.as_ref().and_then(|context| context.budget);
         // A negative budget is used up, like zero; one beyond all clocks is none.
@@ -69,7 +75,7 @@ impl<'a> Player<'a> {
     }
 
     /// Plays; says how the call shall end.
-    pub async fn play(mut self) -> How {
+    pub(super) async fn play(mut self) -> How {
         let stop = match self.reply().await {
             Ok(how) => return how,
             Err(stop) => stop,

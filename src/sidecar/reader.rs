@@ -128,12 +128,11 @@ impl Reader<'_> {
 
     pub(super) fn items<'a>(&mut self, node: Node<'a>, key: &str) -> Vec<Node<'a>> {
         let Some(list) = self.required(node, key) else { return Vec::new() };
-        match list.items() {
-            Some(items) => items.collect(),
-            None => {
-                self.report::<()>(list.json.line, format!("{key:?} must be a list, not {}", list.json.kind()));
-                Vec::new()
-            }
+        if let Some(items) = list.items() {
+            items.collect()
+        } else {
+            self.report::<()>(list.json.line, format!("{key:?} must be a list, not {}", list.json.kind()));
+            Vec::new()
         }
     }
 

@@ -194,12 +194,11 @@ impl Doors {
         drop(untold);
         // Nothing is ever sent: the channel closes when the last peer has been told.
         let _ = tokio::time::timeout(PATIENCE, all_told.recv()).await;
-        match back_after {
-            Some(time) => State::Away { address, port, back: left + time },
-            None => {
-                self.connections.close();
-                State::Over(left + PATIENCE)
-            }
+        if let Some(time) = back_after {
+            State::Away { address, port, back: left + time }
+        } else {
+            self.connections.close();
+            State::Over(left + PATIENCE)
         }
     }
 }

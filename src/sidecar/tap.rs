@@ -21,7 +21,7 @@ const GOAWAY: u8 = 0x7;
 
 /// What has been written to one socket so far.
 #[derive(Debug, Default)]
-pub struct Tap {
+pub(super) struct Tap {
     written: Mutex<Written>,
     changed: Notify,
 }
@@ -35,22 +35,22 @@ struct Written {
 
 impl Tap {
     /// Begins to count the DATA of a stream. [`Tap::forget`] ends it.
-    pub fn watch(&self, stream: u32) {
+    pub(super) fn watch(&self, stream: u32) {
         self.lock().data.insert(stream, 0);
     }
 
     /// Ends counting.
-    pub fn forget(&self, stream: u32) {
+    pub(super) fn forget(&self, stream: u32) {
         self.lock().data.remove(&stream);
     }
 
     /// Waits until this much DATA of a watched stream has been written.
-    pub async fn data(&self, stream: u32, bytes: u64) {
+    pub(super) async fn data(&self, stream: u32, bytes: u64) {
         self.until(|written| written.data.get(&stream).is_none_or(|written| *written >= bytes)).await;
     }
 
     /// Waits until a GOAWAY has been written.
-    pub async fn goaway(&self) {
+    pub(super) async fn goaway(&self) {
         self.until(|written| written.goaway).await;
     }
 
@@ -77,7 +77,7 @@ impl Tap {
 ///
 /// When h2 lets go of it, the bare socket is handed back to the owner of the connection, who decides how it closes.
 #[derive(Debug)]
-pub struct Socket {
+pub(super) struct Socket {
     /// Present until dropped.
     io: Option<TcpStream>,
     give_back: Option<oneshot::Sender<TcpStream>>,
@@ -87,7 +87,7 @@ pub struct Socket {
 
 impl Socket {
     /// A socket, its tap, and where the bare socket arrives in the end.
-    pub fn new(io: TcpStream) -> (Self, Arc<Tap>, oneshot::Receiver<TcpStream>) {
+    pub(super) fn new(io: TcpStream) -> (Self, Arc<Tap>, oneshot::Receiver<TcpStream>) {
         let (give_back, given_back) = oneshot::channel();
         let tap = Arc::new(Tap::default());
         let scanner = Scanner { header: [0; HEADER_BYTES], have: 0, payload: 0 };

@@ -38,11 +38,11 @@ struct Agent {
 }
 
 impl Agent {
-    async fn start(agent: &str) -> Self {
-        Self::start_all(agent, None, None).await
+    fn start(agent: &str) -> Self {
+        Self::start_all(agent, None, None)
     }
 
-    async fn start_all(agent: &str, simulator: Option<&str>, validator: Option<&str>) -> Self {
+    fn start_all(agent: &str, simulator: Option<&str>, validator: Option<&str>) -> Self {
         let scripts = Scripts {
             agent: read::agent("agent.json", agent).expect("a script"),
             simulator: simulator.map(|text| read_parties::simulator("simulator.json", text).expect("a script")),

@@ -9,12 +9,12 @@ pub mod run;
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]
 mod generated {
-    pub mod agent {
+    pub(super) mod agent {
         pub mod v1 {
             tonic::include_proto!("forge.agent.v1");
         }
     }
-    pub mod control {
+    pub(super) mod control {
         pub mod v1 {
             tonic::include_proto!("forge.control.v1");
         }

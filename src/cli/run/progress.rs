@@ -65,9 +65,9 @@ impl Progress {
                     self.in_flight.remove(position);
                 }
                 if result.outcome == Outcome::Passed {
-                    self.passed += 1
+                    self.passed += 1;
                 } else {
-                    self.others += 1
+                    self.others += 1;
                 }
                 // What was not run is told once, with the reason, at the end.
                 if matches!(self.how, How::Lines) && result.outcome != Outcome::Skipped {

@@ -23,7 +23,7 @@ const SCRIPT: &str = r#"{"replies": [
 
 #[tokio::test]
 async fn a_hanging_call_ends_with_the_reset() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let mut call = Call::open(&client, start("hang")).await.expect("opens");
     while !matches!(call.next().await, Ok(Some(Event::TextDelta(_)))) {}
@@ -55,7 +55,7 @@ async fn a_hanging_call_ends_with_the_reset() {
 
 #[tokio::test]
 async fn a_cut_connection_delivers_what_was_sent_before() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     for _ in 0..5 {
         let mut bystander = Call::open(&client, start("hang")).await.expect("opens");
@@ -73,7 +73,7 @@ async fn a_cut_connection_delivers_what_was_sent_before() {
 
 #[tokio::test]
 async fn a_reset_stream_leaves_the_others_alone() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let mut bystander = Call::open(&client, start("wait")).await.expect("opens");
     for _ in 0..5 {
@@ -88,7 +88,7 @@ async fn a_reset_stream_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn a_restarted_agent_is_called_only_when_it_is_back() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let (other, mut bystander) = (agent.client().await, Call::open(&client, start("wait")).await.expect("opens"));
     let describe = |mut client: AgentEndpointClient<Channel>| async move {
@@ -123,8 +123,7 @@ async fn a_restarted_agent_is_called_only_when_it_is_back() {
 #[tokio::test]
 async fn every_restart_is_safe() {
     let agent =
-        Agent::start(r#"{"replies": [{"on": "*", "events": [{"text": "one"}, {"restart": {"back_after_ms": 10}}]}]}"#)
-            .await;
+        Agent::start(r#"{"replies": [{"on": "*", "events": [{"text": "one"}, {"restart": {"back_after_ms": 10}}]}]}"#);
     let client = agent.client().await;
     for _ in 0..15 {
         assert_eq!(deltas(&retried(&client, "next").await), "one");
@@ -138,7 +137,7 @@ async fn a_dead_agent_stays_dead() {
     for (message, end, events) in
         [("die", Code::Unknown, ["start", "end:reset"]), ("last", Code::Ok, ["start", "end:ok"])]
     {
-        let agent = Agent::start(SCRIPT).await;
+        let agent = Agent::start(SCRIPT);
         let client = agent.client().await;
         let (sent, ended) = call(&client, start(message)).await;
         assert!(!deltas(&sent).is_empty());
@@ -153,7 +152,7 @@ async fn a_dead_agent_stays_dead() {
 
 #[tokio::test]
 async fn statuses_and_sizes_go_through() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let (events, end) = call(&client, start("error")).await;
     let status = end.expect_err("a status");
@@ -171,7 +170,7 @@ async fn statuses_and_sizes_go_through() {
 
 #[tokio::test]
 async fn bytes_that_are_no_text_go_out_unchanged() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     // The generated client refuses them, as it should.
     assert!(call(&agent.client().await, start("raw")).await.1.is_err());
     let mut client = tonic::client::Grpc::new(agent.endpoint().connect().await.expect("connects"));

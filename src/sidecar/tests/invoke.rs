@@ -5,7 +5,7 @@ use tokio_stream::StreamExt as _;
 use super::*;
 use crate::wire::agent::tool_call_finished::Outcome;
 use crate::wire::agent::{
-    CancelReason, Fault, FinishReason, InvokeCancel, Json, ResultSource, TextChannel, ToolCallFinished,
+    CancelReason, Fault, FinishReason, InvokeCancel, Json, ProbeScript, ResultSource, TextChannel, ToolCallFinished,
     ToolCallStarted, ToolResult, json,
 };
 
@@ -45,7 +45,7 @@ fn tools(events: &[InvokeResponse]) -> (Vec<&ToolCallStarted>, Vec<&ToolCallFini
 
 #[tokio::test]
 async fn a_live_call_goes_as_scripted() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let (events, end) = call(&agent.client().await, start("Pay")).await;
     assert_eq!(code(&end), Code::Ok);
     assert!(matches!(&events[0].event, Some(Event::Accepted(accepted)) if !accepted.invocation_id.is_empty()));
@@ -85,7 +85,7 @@ async fn a_live_call_goes_as_scripted() {
 
 #[tokio::test]
 async fn replies_are_chosen_by_message_and_memory() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     for (message, text) in
         [("How many?", "12"), ("How many?", "Still 12"), ("anything", ""), ("Silence", &"aéaé".repeat(50))]
@@ -99,7 +99,7 @@ async fn replies_are_chosen_by_message_and_memory() {
     let (events, _) = call(&client, InvokeStart { want_deltas: false, ..start("How many?") }).await;
     assert_eq!((answer(finished(&events)), events.len()), ("Still 12", 2));
 
-    let agent = Agent::start(r#"{"replies": [{"on": "x", "events": []}]}"#).await;
+    let agent = Agent::start(r#"{"replies": [{"on": "x", "events": []}]}"#);
     let (events, end) = call(&agent.client().await, start("y")).await;
     let error = finished(&events).error.as_ref().expect("an error");
     assert_eq!((code(&end), finished(&events).finish_reason()), (Code::Ok, FinishReason::Failed));
@@ -108,7 +108,7 @@ async fn replies_are_chosen_by_message_and_memory() {
 
 #[tokio::test]
 async fn what_cannot_be_served_is_refused_by_status() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let once = start("Pay");
     assert_eq!(code(&call(&client, once.clone()).await.1), Code::Ok);
@@ -117,7 +117,7 @@ async fn what_cannot_be_served_is_refused_by_status() {
         (InvokeStart { invocation_id: String::new(), ..start("Pay") }, Code::InvalidArgument, "invocation_id"),
         (InvokeStart { tool_mode: 0, ..start("Pay") }, Code::InvalidArgument, "tool_mode"),
         (InvokeStart { tool_mode: 99, ..start("Pay") }, Code::InvalidArgument, "tool_mode"),
-        (InvokeStart { probe: Some(Default::default()), ..start("Pay") }, Code::FailedPrecondition, "probe"),
+        (InvokeStart { probe: Some(ProbeScript::default()), ..start("Pay") }, Code::FailedPrecondition, "probe"),
     ] {
         let (events, end) = call(&client, start).await;
         let status = end.expect_err("refused");
@@ -135,7 +135,7 @@ async fn what_cannot_be_served_is_refused_by_status() {
 
 #[tokio::test]
 async fn stubbed_tools_wait_for_their_results() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     let mut call =
         Call::open(&client, InvokeStart { tool_mode: ToolMode::Stub.into(), ..start("Pay") }).await.expect("opens");
@@ -171,7 +171,7 @@ async fn stubbed_tools_wait_for_their_results() {
 
 #[tokio::test]
 async fn routed_tools_are_only_announced() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     for (message, tool_calls, reason) in [("Pay", 3, FinishReason::ToolCalls), ("hi", 0, FinishReason::Completed)] {
         let routing = InvokeStart { tool_mode: ToolMode::RoutingOnly.into(), ..start(message) };
@@ -185,7 +185,7 @@ async fn routed_tools_are_only_announced() {
 
 #[tokio::test]
 async fn a_cancel_is_obeyed() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     for (reason, expected) in
         [(CancelReason::User, FinishReason::Cancelled), (CancelReason::Budget, FinishReason::BudgetExceeded)]
@@ -212,7 +212,7 @@ async fn a_cancel_is_obeyed() {
 
 #[tokio::test]
 async fn the_budget_and_the_protocol_are_kept() {
-    let agent = Agent::start(SCRIPT).await;
+    let agent = Agent::start(SCRIPT);
     let client = agent.client().await;
     for nanos in [20_000_000, 0, -1] {
         let budget = Some(prost_types::Duration { seconds: 0, nanos });
@@ -232,7 +232,7 @@ async fn the_budget_and_the_protocol_are_kept() {
 
 #[tokio::test]
 async fn many_calls_at_once_do_not_wait_for_each_other() {
-    let agent = Agent::start(r#"{"replies": [{"on": "*", "events": [{"wait_ms": 100}, {"text": "done"}]}]}"#).await;
+    let agent = Agent::start(r#"{"replies": [{"on": "*", "events": [{"wait_ms": 100}, {"text": "done"}]}]}"#);
     let client = agent.client().await;
     let begin = std::time::Instant::now();
     let calls: Vec<_> = (0..200)

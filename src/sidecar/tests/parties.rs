@@ -21,7 +21,7 @@ const VALIDATOR: &str = r#"{"replies": [
 
 #[tokio::test]
 async fn the_agent_describes_itself() {
-    let agent = Agent::start(AGENT).await;
+    let agent = Agent::start(AGENT);
     let mut client = agent.client().await;
     let ask = |agent_id: &str, min_revision, max_revision| DescribeRequest {
         agent_id: agent_id.to_owned(),
@@ -45,7 +45,7 @@ async fn the_agent_describes_itself() {
 
 #[tokio::test]
 async fn the_simulator_answers_turn_by_turn() {
-    let agent = Agent::start_all(AGENT, Some(SIMULATOR), None).await;
+    let agent = Agent::start_all(AGENT, Some(SIMULATOR), None);
     let channel = agent.endpoint().connect().await.expect("connects");
     let mut simulator = SimulatorClient::new(channel.clone());
     let ask = |case_id: &str, turn_number| NextInputRequest {
@@ -76,7 +76,7 @@ async fn the_simulator_answers_turn_by_turn() {
 
 #[tokio::test]
 async fn the_validator_answers_by_criteria() {
-    let agent = Agent::start_all(AGENT, None, Some(VALIDATOR)).await;
+    let agent = Agent::start_all(AGENT, None, Some(VALIDATOR));
     let mut client = ValidatorClient::new(agent.endpoint().connect().await.expect("connects"));
     let ask = |criteria: &str| ValidateRequest { criteria: criteria.to_owned(), ..ValidateRequest::default() };
     for (criteria, passed, reason) in [("good", true, ""), ("odd", false, "unknown")] {
@@ -92,7 +92,7 @@ async fn the_validator_answers_by_criteria() {
 
 #[tokio::test]
 async fn health_reflection_and_unknown_methods_answer() {
-    let agent = Agent::start(AGENT).await;
+    let agent = Agent::start(AGENT);
     let channel = agent.endpoint().connect().await.expect("connects");
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
     for service in ["", "forge.agent.v1.AgentEndpoint"] {
