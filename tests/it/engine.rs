@@ -1,0 +1,593 @@
+//! The engine against scripted agents: the generated service trait over an in-memory pipe, with paused time.
+//!
+//! An agent is a list of [`Step`]s, so that a test reads like what happens on the wire.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forge::conversation::CancelReason;
+use forge::event::{Draft, Payload, Run, State};
+use forge::peer::agent::Agent;
+use forge::plan::{RunSpec, plan};
+use forge::run::{Control, Farewells, execute, suite_infos};
+use forge::suite;
+use forge::verdict::{Blame, CaseResult, Cause, Outcome, Totals};
+use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
+use forge::wire::agent::invoke_request::Frame;
+use forge::wire::agent::invoke_response::Event;
+use forge::wire::agent::{
+    AgentCard, DescribeRequest, DescribeResponse, FinishReason, InvokeAccepted, InvokeFinished, InvokeRequest,
+    InvokeResponse, Json, Limits, Message, Part, Role, TextDelta, ToolCallFinished, ToolCallStarted, json, part,
+    tool_call_finished,
+};
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Response, Status, Streaming};
+
+/// What a scripted agent does next.
+#[derive(Debug, Clone)]
+enum Step {
+    Accept,
+    Text(&'static str),
+    ToolStart(&'static str, &'static str),
+    ToolEnd(&'static str),
+    /// Waits for the daemon's result of a tool, and says it as text.
+    AwaitResult,
+    Answer(&'static str),
+    Finish(FinishReason),
+    Sleep(u64),
+    /// Sends nothing more until cancelled, and then not either.
+    Hang,
+    /// Waits for a cancel frame and finishes as the protocol demands.
+    ObeyCancel,
+    /// Ends the call with a bare status.
+    End(tonic::Code),
+    /// Ends the call with OK.
+    EndOk,
+    /// The next events have numbers that are off by so much.
+    Skew(u64),
+    /// The next events have no numbers.
+    Unnumbered,
+}
+use Step::*;
+
+#[derive(Default)]
+struct Seen {
+    invocations: AtomicUsize,
+    most_at_once: AtomicUsize,
+    at_once: AtomicUsize,
+    cancels: Mutex<Vec<i32>>,
+    conversations: Mutex<Vec<String>>,
+    /// When the call was gone, since the test began.
+    gone: Mutex<Vec<Duration>>,
+}
+
+#[derive(Clone)]
+struct Scripted {
+    /// Steps by the text of the message; `*` for any other.
+    scripts: Arc<Vec<(&'static str, Vec<Step>)>>,
+    description: DescribeResponse,
+    seen: Arc<Seen>,
+    begun: Instant,
+}
+
+#[tonic::async_trait]
+impl AgentEndpoint for Scripted {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        Ok(Response::new(self.description.clone()))
+    }
+
+    type InvokeStream = ReceiverStream<Result<InvokeResponse, Status>>;
+
+    async fn invoke(&self, request: Request<Streaming<InvokeRequest>>) -> Result<Response<Self::InvokeStream>, Status> {
+        let mut frames = request.into_inner();
+        let Some(Frame::Start(start)) = frames.message().await?.and_then(|first| first.frame) else {
+            return Err(Status::invalid_argument("start"));
+        };
+        self.seen.invocations.fetch_add(1, Ordering::SeqCst);
+        self.seen.conversations.lock().unwrap().push(start.conversation_id.clone());
+        let text = match start.messages.last().and_then(|message| message.parts.first()).and_then(|p| p.content.clone())
+        {
+            Some(part::Content::Text(text)) => text,
+            _ => String::new(),
+        };
+        let script = self.scripts.iter().find(|(on, _)| *on == text || *on == "*").expect("a script").1.clone();
+        let (sender, receiver) = mpsc::channel(100);
+        let (seen, begun) = (Arc::clone(&self.seen), self.begun);
+        tokio::spawn(async move {
+            let now = seen.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.most_at_once.fetch_max(now, Ordering::SeqCst);
+            play(script, frames, sender, &seen).await;
+            seen.at_once.fetch_sub(1, Ordering::SeqCst);
+            seen.gone.lock().unwrap().push(begun.elapsed());
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+async fn play(
+    script: Vec<Step>,
+    mut frames: Streaming<InvokeRequest>,
+    out: mpsc::Sender<Result<InvokeResponse, Status>>,
+    seen: &Seen,
+) {
+    let mut seq = 0;
+    let mut numbered = true;
+    let finished = |reason: FinishReason, text: Option<&str>| {
+        let response = text.map(|text| Message {
+            role: Role::Assistant.into(),
+            parts: vec![Part { content: Some(part::Content::Text(text.to_owned())) }],
+            ..Message::default()
+        });
+        Event::Finished(InvokeFinished { finish_reason: reason.into(), response, ..InvokeFinished::default() })
+    };
+    for step in script {
+        let event = match step {
+            Accept => Event::Accepted(InvokeAccepted::default()),
+            Text(text) => Event::TextDelta(TextDelta { text: text.to_owned(), ..TextDelta::default() }),
+            ToolStart(id, name) => Event::ToolStarted(ToolCallStarted {
+                call_id: id.to_owned(),
+                name: name.to_owned(),
+                params: Some(Json { form: Some(json::Form::Raw(b"{\"n\":9007199254740993}".to_vec())) }),
+                awaits_result: true,
+                ..ToolCallStarted::default()
+            }),
+            ToolEnd(id) => Event::ToolFinished(ToolCallFinished {
+                call_id: id.to_owned(),
+                outcome: Some(tool_call_finished::Outcome::Result(Json::default())),
+                ..ToolCallFinished::default()
+            }),
+            AwaitResult => loop {
+                match frames.message().await {
+                    Ok(Some(InvokeRequest { frame: Some(Frame::ToolResult(result)) })) => {
+                        let text = format!("{:?} unstubbed={}", result.outcome.is_some(), result.unstubbed);
+                        break Event::TextDelta(TextDelta { text, ..TextDelta::default() });
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => return,
+                }
+            },
+            Answer(text) => finished(FinishReason::Completed, Some(text)),
+            Finish(reason) => finished(reason, None),
+            Sleep(millis) => {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                continue;
+            }
+            Hang => {
+                while let Ok(Some(frame)) = frames.message().await {
+                    if let Some(Frame::Cancel(cancel)) = frame.frame {
+                        seen.cancels.lock().unwrap().push(cancel.reason);
+                    }
+                }
+                return;
+            }
+            ObeyCancel => loop {
+                match frames.message().await {
+                    Ok(Some(InvokeRequest { frame: Some(Frame::Cancel(cancel)) })) => {
+                        seen.cancels.lock().unwrap().push(cancel.reason);
+                        break finished(FinishReason::Cancelled, None);
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => return,
+                }
+            },
+            End(code) => {
+                let _ = out.send(Err(Status::new(code, "as scripted"))).await;
+                return;
+            }
+            EndOk => return,
+            Skew(by) => {
+                seq += by;
+                continue;
+            }
+            Unnumbered => {
+                numbered = false;
+                continue;
+            }
+        };
+        seq += 1;
+        let seq = if numbered { seq } else { 0 };
+        if out.send(Ok(InvokeResponse { seq, elapsed: None, event: Some(event) })).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A run against a scripted agent, and what came of it.
+struct Outcomes {
+    results: Vec<(String, CaseResult)>,
+    run: Run,
+    log: Vec<Draft>,
+    seen: Arc<Seen>,
+    took: Duration,
+}
+
+impl Outcomes {
+    fn of(&self, id: &str) -> &CaseResult {
+        &self.results.iter().find(|(case, _)| case == id).expect("the case has a verdict").1
+    }
+}
+
+struct Setup {
+    scripts: Vec<(&'static str, Vec<Step>)>,
+    cases: String,
+    concurrency: u32,
+    timeout: Duration,
+    capabilities: Vec<&'static str>,
+    max_concurrent: u32,
+    cancel_after: Option<(Duration, CancelReason)>,
+}
+
+impl Setup {
+    /// One case whose only message is `hi`.
+    fn one(script: Vec<Step>) -> Self {
+        Self::cases(
+            vec![("*", script)],
+            r#"[{"id": "a", "input": {"message": "hi"}, "expect": {"responseContains": ["yes"]}}]"#,
+        )
+    }
+
+    fn cases(scripts: Vec<(&'static str, Vec<Step>)>, cases: &str) -> Self {
+        Self {
+            scripts,
+            cases: cases.to_owned(),
+            concurrency: 1,
+            timeout: Duration::from_secs(10),
+            capabilities: vec!["tools.stub"],
+            max_concurrent: 0,
+            cancel_after: None,
+        }
+    }
+
+    async fn run(self) -> Outcomes {
+        let begun = Instant::now();
+        let seen = Arc::new(Seen::default());
+        let limits = Limits { max_concurrent_invocations: self.max_concurrent, ..Limits::default() };
+        let description = DescribeResponse {
+            revision: 1,
+            card: Some(AgentCard { agent_id: "scripted".to_owned(), ..AgentCard::default() }),
+            capabilities: self.capabilities.iter().map(|c| (*c).to_owned()).collect(),
+            limits: Some(limits),
+            ..DescribeResponse::default()
+        };
+        let agent = Scripted { scripts: Arc::new(self.scripts), description, seen: Arc::clone(&seen), begun };
+        let (agent, server) = over_a_pipe(agent).await;
+        let suite = suite::parse("a.golden.json", self.cases.as_bytes()).expect("a suite");
+        let spec = RunSpec {
+            bundle: [0; 32],
+            bundle_size: 0,
+            agent_id: "scripted".to_owned(),
+            case_patterns: Vec::new(),
+            cases: Vec::new(),
+            concurrency: self.concurrency,
+            case_timeout: self.timeout,
+            suites: vec!["a.golden.json".to_owned()],
+            targets: Vec::new(),
+            strict: false,
+        };
+        let plan = plan(vec![suite], &spec).expect("cases");
+        let run = Run {
+            run_id: "run".to_owned(),
+            spec,
+            state: State::Queued,
+            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap(), ..Totals::default() },
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            finished_at: None,
+            last_sequence: 0,
+            error: None,
+            warnings: Vec::new(),
+            agent: None,
+            agent_endpoint: String::new(),
+            suites: suite_infos(&plan),
+        };
+        let (events, mut drafts) = mpsc::channel(16);
+        let farewells = Farewells::default();
+        let control = Control::default();
+        if let Some((after, reason)) = self.cancel_after {
+            let control = control.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                control.cancel(reason);
+            });
+        }
+        let engine = tokio::spawn(execute(run, plan, agent, events, farewells.clone(), control));
+        let mut log = Vec::new();
+        while let Some(draft) = drafts.recv().await {
+            log.push(draft);
+        }
+        engine.await.expect("the engine does not panic").expect("the log was read to its end");
+        let took = begun.elapsed();
+        // What is left of cancelled calls has its grace; the verdicts were there long before.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        farewells.finish().await;
+        server.abort();
+        let results = log.iter().filter_map(|draft| match &draft.payload {
+            Payload::CaseFinished(result) => {
+                let case = draft.case.as_ref().expect("a verdict is about a case");
+                Some((case.case_id.to_string(), (**result).clone()))
+            }
+            _ => None,
+        });
+        let results = results.collect();
+        let Some(Payload::RunFinished(run)) = log.last().map(|draft| draft.payload.clone()) else {
+            panic!("the last event is the end of the run");
+        };
+        Outcomes { results, run: *run, log, seen, took }
+    }
+}
+
+async fn over_a_pipe(service: Scripted) -> (Agent, tokio::task::JoinHandle<()>) {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let server = tokio::spawn(async move {
+        let incoming = tokio_stream::once(Ok::<_, std::io::Error>(far));
+        let _ = Server::builder().add_service(AgentEndpointServer::new(service)).serve_with_incoming(incoming).await;
+    });
+    let mut near = Some(near);
+    let connector = tower::service_fn(move |_| {
+        let near = near.take();
+        async move { near.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the pipe is used up")) }
+    });
+    let channel = Endpoint::from_static("http://pipe").connect_with_connector(connector).await.expect("a pipe");
+    (Agent::over("scripted", "pipe", channel), server)
+}
+
+/// Each ending of a call has its outcome, cause and blame, and keeps what was recorded.
+#[tokio::test(start_paused = true)]
+async fn endings() {
+    let table = [
+        ("answers", vec![Accept, Text("yes"), Answer("yes")], Outcome::Passed, None, None, ""),
+        (
+            "answers with deltas only",
+            vec![Accept, Text("y"), Text("es"), Finish(FinishReason::Completed)],
+            Outcome::Passed,
+            None,
+            None,
+            "",
+        ),
+        (
+            "refuses, which is an answer",
+            vec![Accept, Finish(FinishReason::Refused)],
+            Outcome::Failed,
+            Some(Cause::Assertion),
+            Some(Blame::Agent),
+            "responseContains",
+        ),
+        (
+            "fails",
+            vec![Accept, Finish(FinishReason::Failed)],
+            Outcome::Failed,
+            Some(Cause::AgentError),
+            Some(Blame::Agent),
+            "agent error: ",
+        ),
+        (
+            "gives up its budget",
+            vec![Accept, Finish(FinishReason::BudgetExceeded)],
+            Outcome::Failed,
+            Some(Cause::Timeout),
+            Some(Blame::Agent),
+            "timeout",
+        ),
+        (
+            "cancels by itself",
+            vec![Accept, Finish(FinishReason::Cancelled)],
+            Outcome::Failed,
+            Some(Cause::AgentError),
+            Some(Blame::Agent),
+            "agent error: ",
+        ),
+        (
+            "status before accepted",
+            vec![End(tonic::Code::ResourceExhausted)],
+            Outcome::Failed,
+            Some(Cause::AgentError),
+            Some(Blame::Agent),
+            "RESOURCE_EXHAUSTED: as scripted",
+        ),
+        (
+            "status after the text",
+            vec![Accept, Text("yes"), End(tonic::Code::Internal)],
+            Outcome::Failed,
+            Some(Cause::AgentError),
+            Some(Blame::Agent),
+            "INTERNAL: as scripted",
+        ),
+        (
+            "ends without finished",
+            vec![Accept, Text("yes"), EndOk],
+            Outcome::Failed,
+            Some(Cause::ProtocolViolation),
+            Some(Blame::Agent),
+            "without `finished`",
+        ),
+        (
+            "two finished",
+            vec![Accept, Answer("yes"), Answer("yes")],
+            Outcome::Failed,
+            Some(Cause::ProtocolViolation),
+            Some(Blame::Agent),
+            "after `finished`",
+        ),
+        (
+            "a gap in the numbers",
+            vec![Accept, Skew(1), Text("yes"), Answer("yes")],
+            Outcome::Failed,
+            Some(Cause::ProtocolViolation),
+            Some(Blame::Agent),
+            "expected seq 2, got 3",
+        ),
+        (
+            "a result without a call",
+            vec![Accept, ToolEnd("1"), Answer("yes")],
+            Outcome::Failed,
+            Some(Cause::ProtocolViolation),
+            Some(Blame::Agent),
+            "never started",
+        ),
+        (
+            "hangs",
+            vec![Accept, Text("yes"), Hang],
+            Outcome::Failed,
+            Some(Cause::Timeout),
+            Some(Blame::Agent),
+            "timeout",
+        ),
+        ("hangs before accepting", vec![Hang], Outcome::Failed, Some(Cause::Timeout), Some(Blame::Agent), "timeout"),
+        (
+            "answers too late",
+            vec![Accept, Sleep(10_001), Answer("yes")],
+            Outcome::Failed,
+            Some(Cause::Timeout),
+            Some(Blame::Agent),
+            "timeout",
+        ),
+    ];
+    for (name, script, outcome, cause, blame, error) in table {
+        let outcomes = Setup::one(script.clone()).run().await;
+        let result = outcomes.of("a");
+        assert_eq!((result.outcome, result.cause, result.blame), (outcome, cause, blame), "{name}: {:?}", result.error);
+        assert!(result.error.as_deref().unwrap_or_default().contains(error), "{name}: {:?}", result.error);
+        if script.iter().any(|step| matches!(step, Text("yes"))) && outcome != Outcome::Passed {
+            let kept = matches!(result.transcript.response.as_str(), "yes" | "");
+            assert!(kept, "{name}: the partial text is kept: {:?}", result.transcript.response);
+        }
+        assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 1, "{name}: the call is made once");
+        assert_eq!(outcomes.run.state, State::of(&outcomes.run.totals), "{name}");
+    }
+}
+
+/// What an agent may leave out is a warning, once for the run.
+#[tokio::test(start_paused = true)]
+async fn leniency() {
+    let script = vec![Unnumbered, Text("no"), Answer("yes")];
+    let cases = r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseContains": ["yes"]}},
+                    {"id": "b", "input": {"message": "x"}, "expect": {"responseContains": ["yes"]}}]"#;
+    let outcomes = Setup::cases(vec![("*", script)], cases).run().await;
+    assert_eq!(outcomes.run.state, State::Passed);
+    assert_eq!(outcomes.run.warnings.len(), 3, "{:?}", outcomes.run.warnings);
+}
+
+/// At the deadline the slot is free at once; the agent is told, gets its grace, and is cut off.
+#[tokio::test(start_paused = true)]
+async fn a_hung_agent_frees_its_slot_at_once() {
+    let scripts =
+        vec![("hang", vec![Accept, ToolStart("1", "search"), Text("half"), Hang]), ("*", vec![Accept, Answer("yes")])];
+    let cases = r#"[{"id": "a", "input": {"message": "hang"}}, {"id": "b", "input": {"message": "x"}, "expect": {"responseContains": ["yes"]}}]"#;
+    let outcomes = Setup { timeout: Duration::from_millis(500), ..Setup::cases(scripts, cases) }.run().await;
+    let hung = outcomes.of("a");
+    assert_eq!(hung.cause, Some(Cause::Timeout));
+    assert_eq!(hung.transcript.response, "half");
+    assert_eq!(hung.transcript.tool_calls[0].name, "search");
+    assert_eq!(hung.transcript.duration.as_millis(), 500);
+    assert_eq!(outcomes.of("b").outcome, Outcome::Passed);
+    assert!(outcomes.took < Duration::from_millis(600), "{:?}", outcomes.took);
+    assert_eq!(*outcomes.seen.cancels.lock().unwrap(), [forge::wire::agent::CancelReason::Budget as i32]);
+    let gone = outcomes.seen.gone.lock().unwrap().clone();
+    assert!(
+        gone.iter().any(|at| (2490..2600).contains(&at.as_millis())),
+        "the stream is reset after the grace: {gone:?}"
+    );
+}
+
+/// A cancelled run ends at once, tells its agents, and every planned case has an end.
+#[tokio::test(start_paused = true)]
+async fn cancellation() {
+    let cases: Vec<String> = (0..5).map(|n| format!(r#"{{"id": "c{n}", "input": {{"message": "x"}}}}"#)).collect();
+    let setup = Setup {
+        concurrency: 2,
+        cancel_after: Some((Duration::from_secs(1), CancelReason::User)),
+        ..Setup::cases(vec![("*", vec![Accept, Text("half"), ObeyCancel])], &format!("[{}]", cases.join(",")))
+    };
+    let outcomes = setup.run().await;
+    assert_eq!(outcomes.run.state, State::Cancelled);
+    assert_eq!(outcomes.run.exit_code(), 3);
+    assert_eq!(outcomes.results.len(), 5);
+    assert!(outcomes.took < Duration::from_millis(1100), "{:?}", outcomes.took);
+    let running = outcomes.results.iter().filter(|(_, result)| result.outcome == Outcome::Errored);
+    let running: Vec<_> = running.map(|(id, result)| (id.as_str(), result.cause, result.blame)).collect();
+    assert_eq!(
+        running,
+        [("c0", Some(Cause::Cancelled), Some(Blame::Daemon)), ("c1", Some(Cause::Cancelled), Some(Blame::Daemon))]
+    );
+    assert_eq!(outcomes.run.totals.skipped, 3);
+    assert_eq!(*outcomes.seen.cancels.lock().unwrap(), [forge::wire::agent::CancelReason::User as i32; 2]);
+}
+
+/// As many cases at a time as asked for, never more than the agent can take, in the order of the file.
+#[tokio::test(start_paused = true)]
+async fn concurrency() {
+    for (asked, agent_limit, most, millis) in [(1, 0, 1, 800), (4, 0, 4, 200), (8, 3, 3, 300)] {
+        let cases: Vec<String> = (0..8).map(|n| format!(r#"{{"id": "c{n}", "input": {{"message": "x"}}}}"#)).collect();
+        let setup = Setup {
+            concurrency: asked,
+            max_concurrent: agent_limit,
+            ..Setup::cases(vec![("*", vec![Accept, Sleep(100), Answer("yes")])], &format!("[{}]", cases.join(",")))
+        };
+        let outcomes = setup.run().await;
+        assert_eq!(outcomes.seen.most_at_once.load(Ordering::SeqCst), most);
+        let took = u64::try_from(outcomes.took.as_millis()).unwrap();
+        assert!((millis..millis + 50).contains(&took), "{took} ms");
+        let started = outcomes.log.iter().filter(|draft| matches!(draft.payload, Payload::CaseStarted { .. }));
+        let started: Vec<String> = started.map(|draft| draft.case.as_ref().unwrap().case_id.to_string()).collect();
+        assert_eq!(started, (0..8).map(|n| format!("c{n}")).collect::<Vec<_>>());
+        let conversations = outcomes.seen.conversations.lock().unwrap().clone();
+        let distinct: std::collections::HashSet<_> = conversations.iter().collect();
+        assert_eq!(distinct.len(), 8, "each case is a conversation of its own");
+    }
+}
+
+/// With stubs the daemon answers the tools; a tool without one gets an error and the loop goes on.
+#[tokio::test(start_paused = true)]
+async fn stubs() {
+    let script = vec![
+        Accept,
+        ToolStart("1", "known"),
+        AwaitResult,
+        ToolEnd("1"),
+        ToolStart("2", "other"),
+        AwaitResult,
+        ToolEnd("2"),
+        Finish(FinishReason::Completed),
+    ];
+    let cases =
+        r#"[{"id": "a", "input": {"message": "x"}, "stubs": {"known": {"t": 18}}, "expect": {"noToolErrors": true}}]"#;
+    let outcomes = Setup::cases(vec![("*", script.clone())], cases).run().await;
+    let result = outcomes.of("a");
+    assert_eq!(result.transcript.response, "true unstubbed=falsetrue unstubbed=true");
+    assert_eq!(result.error.as_deref(), Some("noToolErrors: \"other\" was called, which has no stub"));
+    let served = outcomes.log.iter().filter(|draft| matches!(draft.payload, Payload::StubServed { .. })).count();
+    assert_eq!(served, 2);
+
+    let outcomes = Setup { capabilities: Vec::new(), ..Setup::cases(vec![("*", script)], cases) }.run().await;
+    let result = outcomes.of("a");
+    assert_eq!(
+        (result.outcome, result.cause, result.blame),
+        (Outcome::Errored, Some(Cause::Unsupported), Some(Blame::Suite))
+    );
+    assert!(result.error.as_deref().unwrap_or_default().contains("tools.stub"), "{:?}", result.error);
+    assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0, "the mode is never sent");
+}
+
+/// Parameters arrive as the bytes that were sent.
+#[tokio::test(start_paused = true)]
+async fn parameters_keep_their_digits() {
+    let script = vec![Accept, ToolStart("1", "t"), ToolEnd("1"), Answer("yes")];
+    let outcomes = Setup::one(script).run().await;
+    let call = &outcomes.of("a").transcript.tool_calls[0];
+    let Some(forge::conversation::Payload::Json(text)) = &call.params else { panic!("{call:?}") };
+    assert_eq!(text.as_str(), "{\"n\":9007199254740993}");
+}
+
+/// A case without a message is not sent.
+#[tokio::test(start_paused = true)]
+async fn nothing_to_send() {
+    let outcomes = Setup::cases(vec![("*", vec![Hang])], r#"[{"id": "a", "input": {"message": ""}}]"#).run().await;
+    let result = outcomes.of("a");
+    assert_eq!((result.cause, result.error.as_deref()), (Some(Cause::NoInput), Some("no input message")));
+    assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0);
+    assert_eq!(outcomes.run.exit_code(), 3);
+}

@@ -1,0 +1,1 @@
+//! The programs as real processes.
