@@ -1,0 +1,32 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint rust-test python-test proto-lint build clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Build, start a daemon and a real Python agent, run a suite against it
+	scripts/demo.sh
+
+test: lint proto-lint rust-test python-test ## Set up what the tests need and run all of them
+
+build: ## Build the three programs (target/debug)
+	cargo build --locked --bins
+
+lint: ## Formatting, clippy, documentation
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+proto-lint: ## Lint the protocol, and compare it with the released one
+	scripts/proto-lint.sh
+
+rust-test: ## Unit, integration and end-to-end tests of the programs
+	scripts/setup-python.sh
+	cargo test --locked
+
+python-test: ## Tests of the Python client and the sample agents
+	scripts/setup-python.sh
+	scripts/python-test.sh
+
+clean: ## Remove everything that was built or set up
+	rm -rf target

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Lints and tests the Python client and the sample agents; expects scripts/setup-python.sh to have run.
+set -euo pipefail
+cd "$(dirname "$0")/../clients/python"
+
+bin=../../target/python/bin
+"$bin/ruff" check .
+"$bin/ruff" format --check .
+"$bin/pytest" --quiet
