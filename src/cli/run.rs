@@ -131,7 +131,11 @@ pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, C
     if client.is_embedded() {
         note("no daemon given: running one inside this process");
     }
-    let result = run_on(&client, &args, inputs, &interrupts).await;
+    let result = tokio::select! {
+        result = run_on(&client, &args, inputs, &interrupts) => result,
+        // Whatever is being waited for: the second time we leave.
+        () = interrupts.second() => return Err(CliError::new(Exit::Interrupted, "left at once")),
+    };
     client.close().await;
     result
 }
@@ -159,7 +163,10 @@ async fn run_on(client: &Client, args: &RunArgs, inputs: Inputs, interrupts: &In
         targets,
         strict: args.strict,
     };
-    let run = create(client, &spec, packed).await?;
+    let run = tokio::select! {
+        run = create(client, &spec, packed) => run?,
+        () = interrupts.first() => return Err(CliError::new(Exit::Interrupted, "interrupted before the run began")),
+    };
     if args.detach {
         print(&format!("{}\n", run.run_id))?;
         return Ok(Exit::Passed);
@@ -229,15 +236,8 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             () = interrupts.first(), if !cancelled => {
                 cancelled = true;
                 progress.note("cancelling the run; press Ctrl-C again to leave at once");
-                let request = pb::CancelRunRequest { run_id: run.run_id.clone(), reason: "interrupted".to_owned() };
-                if let Err(status) = client.runs().cancel_run(request).await {
-                    progress.note(&format!("the run could not be cancelled: {}", status.message()));
-                }
+                cancel(client, &run.run_id, &progress).await;
                 continue;
-            }
-            () = interrupts.second() => {
-                progress.finish();
-                return Err(CliError::new(Exit::Interrupted, "left at once"));
             }
         };
         let Some(event) = event else {
@@ -266,6 +266,13 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
         }
     }
     Ok(Ended { run: ended, lines: by_suite })
+}
+
+async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
+    let request = pb::CancelRunRequest { run_id: run_id.to_owned(), reason: "interrupted".to_owned() };
+    if let Err(status) = client.runs().cancel_run(request).await {
+        progress.note(&format!("the run could not be cancelled: {}", status.message()));
+    }
 }
 
 /// Prints the summary of each suite, or why there is none.

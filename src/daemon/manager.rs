@@ -203,10 +203,12 @@ impl Manager {
         Ok(run)
     }
 
-    /// Takes no more runs, lets cases in flight end within `grace`, then cancels what is left.
-    pub async fn drain(&self, grace: Duration) {
+    /// Takes no more runs, lets cases in flight end within `grace`, then cancels what is left. Says whether there were
+    /// any runs to end.
+    pub async fn drain(&self, grace: Duration) -> bool {
         self.stopping.cancel();
         self.tasks.close();
+        let had_runs = !self.lock().is_empty();
         for control in self.lock().values() {
             control.stop(CancelReason::Shutdown);
         }
@@ -216,6 +218,7 @@ impl Manager {
             }
             self.tasks.wait().await;
         }
+        had_runs
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Control>> {

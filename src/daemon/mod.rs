@@ -31,6 +31,8 @@ use manager::Manager;
 
 /// Time that connections have to end after the last run ended.
 const CLOSING: Duration = Duration::from_secs(2);
+/// Time that clients have to fetch the results of runs that were ended by stopping the daemon.
+const LINGER: Duration = Duration::from_secs(1);
 /// Pings find watchers that are gone without having said so.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -107,7 +109,10 @@ pub async fn serve(listener: TcpListener, config: Config, shutdown: Cancellation
         for service in services {
             health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
         }
-        manager.drain(config.drain).await;
+        if manager.drain(config.drain).await {
+            // Whoever waited for one of these runs now fetches what came of it.
+            tokio::time::sleep(LINGER).await;
+        }
         closed.cancel();
         // Watchers got their last event; whoever does not read it is not waited for.
         tokio::time::sleep(CLOSING).await;

@@ -7,4 +7,5 @@
 
 mod engine;
 mod modules;
+mod processes;
 mod programs;

@@ -1,1 +1,377 @@
-//! The programs as real processes.
+//! The programs as people and scripts meet them: exit codes, what stands where, signals.
+
+use std::time::{Duration, Instant};
+
+use crate::processes::{DAEMON, Place, Running, command};
+
+const AGENT: &str = r#"{"replies": [
+    {"on": "slow", "events": [{"tool": {"name": "wait", "params": {"s": 9007199254740993}, "success": true, "ms": 5}}, {"wait_ms": 1500}, {"text": "done"}]},
+    {"on": "hang", "events": [{"text": "half"}, {"hang": true}]},
+    {"on": "*", "events": [{"text": "hello there"}]}
+]}"#;
+
+fn case(id: &str, message: &str, expected: &str) -> String {
+    format!(
+        r#"{{"id": "{id}", "description": "about {id}", "input": {{"message": "{message}"}}, "expect": {{"responseContains": ["{expected}"]}}}}"#
+    )
+}
+
+fn suite(cases: &[String]) -> String {
+    format!("[{}]", cases.join(",\n "))
+}
+
+/// Whatever happens has its exit code, and a message that says what to do.
+#[test]
+fn exit_codes() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("good.golden.json", &suite(&[case("a", "x", "hello")]));
+    place.write("bad.golden.json", &suite(&[case("a", "x", "hello"), case("b", "x", "bye")]));
+    place.write("empty.golden.json", "[]");
+    place
+        .write("typo.golden.json", r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseContain": ["x"]}}]"#);
+    place.write("broken.golden.json", "[{\"id\": \"a\",}]");
+    place.write("unasserted.golden.json", r#"[{"id": "a", "input": {"message": "x"}}]"#);
+    place.write("silent.golden.json", r#"[{"id": "a"}]"#);
+    place.write("later.jsonl", "{\"id\": \"a\"}");
+    std::fs::create_dir(place.path().join("folder")).expect("a folder");
+    let table: &[(&[&str], i32, &[&str])] = &[
+        (&["run", "good.golden.json", "-n", &agent], 0, &["1/1 passed | 0 failed", "running one inside this process"]),
+        (&["run", "-i", "good.golden.json", "-n", &agent, "--quiet"], 0, &["1/1 passed"]),
+        (
+            &["run", "*.golden.json", "-n", &agent],
+            2,
+            &["the suite is invalid", "typo.golden.json, line 1", "broken.golden.json, line 1"],
+        ),
+        (
+            &["run", "bad.golden.json", "-n", &agent],
+            1,
+            &["✗ b", "→ responseContains: expected 'bye' in response but not found"],
+        ),
+        (&["run", "bad.golden.json", "-n", &agent, "--run", "^a$"], 0, &["1/1 passed"]),
+        (
+            &["run", "good.golden.json", "bad.golden.json", "-n", &agent],
+            1,
+            &["═══ good — golden evals", "═══ bad — golden evals"],
+        ),
+        (&["run", "-n", &agent], 2, &["nothing to run", "hint:"]),
+        (&["run", "missing.json", "-n", &agent], 2, &["there is no file or folder \"missing.json\"", "hint:"]),
+        (
+            &["run", "typo.golden.json", "-n", &agent],
+            2,
+            &["case \"a\"", "expect.responseContain", "did you mean \"responseContains\"?"],
+        ),
+        (&["run", "later.jsonl", "-n", &agent], 2, &["later.jsonl", "cannot be run by this version"]),
+        (
+            &["run", "good.golden.json", "-n", &agent, "-o", "r.xml"],
+            2,
+            &["r.xml", "hint: results are written as .json"],
+        ),
+        (&["run", "good.golden.json", "-n", &agent, "--run", "("], 2, &["\"(\" is no regular expression"]),
+        (&["run", "good.golden.json", "-n", &agent, "--timeout", "90"], 2, &["write it like 500ms, 30s or 2m"]),
+        (&["run", "good.golden.json", "-n", &agent, "--detach"], 2, &["--detach needs a daemon"]),
+        (&["run", "good.golden.json", "-n", "weather"], 2, &["there is no agent \"weather\"", "hint:"]),
+        (&["run", "good.golden.json", "-n", "ftp://x:1"], 2, &["is no address of an agent"]),
+        (
+            &["run", "good.golden.json", "-n", "grpc://127.0.0.1:1"],
+            3,
+            &["grpc://127.0.0.1:1 cannot be reached", "attempts", "Connection refused", "hint: start the agent"],
+        ),
+        (
+            &["run", "good.golden.json", "-n", &agent, "--daemon", "http://127.0.0.1:1"],
+            3,
+            &["the daemon at http://127.0.0.1:1 cannot be reached", "hint: start one with `forge-daemon`"],
+        ),
+        (&["run", "silent.golden.json", "-n", &agent], 3, &["no input message", "1 errored"]),
+        (&["run", "empty.golden.json", "-n", &agent], 4, &["nothing selected: the suite holds no cases"]),
+        (&["run", "folder", "-n", &agent], 4, &["nothing selected: folder holds no eval files"]),
+        (&["run", "good.golden.json", "-n", &agent, "--run", "zzz"], 4, &["nothing selected: none of the 1 cases"]),
+        (&["run", "unasserted.golden.json", "-n", &agent], 0, &["⚠ no assertions"]),
+        (&["run", "unasserted.golden.json", "-n", &agent, "--strict"], 1, &["→ no assertions"]),
+        (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 cases"]),
+        (&["check", "unasserted.golden.json"], 0, &["case \"a\": no assertions, so it checks nothing"]),
+        (&["check", "typo.golden.json"], 2, &["did you mean"]),
+        (&["status"], 2, &["none is named", "hint:"]),
+        (&["run"], 2, &["--name <AGENT>"]),
+        (&["frobnicate"], 2, &["unrecognized subcommand"]),
+    ];
+    for (args, code, texts) in table {
+        let ended = place.run(args);
+        assert_eq!(ended.code, Some(*code), "{args:?}\n{}{}", ended.stdout, ended.stderr);
+        for text in *texts {
+            let said = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(said.contains(text), "{args:?} does not say {text:?}:\n{said}");
+        }
+    }
+}
+
+/// The result has every key of the contract, stdout has the summary and nothing else.
+#[test]
+fn results() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("evals/faq.golden.json", &suite(&[case("a", "x", "hello"), case("b", "slow", "nothing of the kind")]));
+    let ended = place.run(&["run", "evals/faq.golden.json", "-n", &agent, "-o", "out/r.json", "--quiet"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), ""));
+    assert!(ended.stdout.starts_with("═══ faq — golden evals ═══"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains('\u{1b}'), "no colours in a pipe");
+    let result = place.json("out/r.json");
+    for key in [
+        "runId",
+        "timestamp",
+        "tier",
+        "toolName",
+        "agentEndpoint",
+        "metadata",
+        "stalenessWarnings",
+        "cases",
+        "summary",
+        "baselineRunId",
+        "regressions",
+        "newPasses",
+    ] {
+        assert!(result.get(key).is_some(), "{key} is missing: {result}");
+    }
+    for key in ["toolVersion", "descriptionHash", "registrySize", "evalFileHash"] {
+        assert!(result["metadata"].get(key).is_some(), "metadata.{key} is missing");
+    }
+    for key in ["totalCases", "passed", "failed", "skippedAssertions", "totalDurationMs", "estimatedCostUsd"] {
+        assert!(result["summary"].get(key).is_some(), "summary.{key} is missing");
+    }
+    let case = &result["cases"][1];
+    assert_eq!(
+        (&case["id"], &case["passed"], &case["cause"], &case["blame"]),
+        (&"b".into(), &false.into(), &"assertion".into(), &"agent".into())
+    );
+    assert_eq!(case["details"]["toolsCalled"][0], "wait");
+    assert_eq!(case["toolCalls"][0]["params"]["s"].to_string(), "9007199254740993");
+    assert!(case["durationMs"].as_u64() >= Some(1500));
+    let written: Vec<_> = std::fs::read_dir(place.path().join("evals/results")).expect("results").collect();
+    assert_eq!(written.len(), 1);
+}
+
+/// A daemon that has no access to the files gives the same verdicts; what it keeps can be looked at.
+#[test]
+fn runs_of_a_daemon() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("faq.golden.json", &suite(&[case("a", "x", "hello"), case("b", "x", "bye")]));
+    let run = |args: &[&str]| place.run(&[args, &["--daemon", &url]].concat());
+
+    let added = run(&["agents", "add", "helper", &agent]);
+    assert_eq!(added.code, Some(0), "{}", added.stderr);
+    assert!(run(&["agents", "list"]).stdout.contains("helper  answered"));
+    assert!(run(&["agents", "describe", "helper"]).stdout.contains("capabilities"));
+    assert!(run(&["agents", "probe", "helper"]).stdout.contains("answered in"));
+    let ended = run(&["run", "faq.golden.json", "-n", "helper", "-o", "r.json"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let id = place.json("r.json")["runId"].as_str().expect("an id").to_owned();
+
+    let listed = run(&["runs", "list"]).stdout;
+    assert!(listed.contains(&id) && listed.contains("failed") && listed.contains("1/2"), "{listed}");
+    let shown = run(&["runs", "show", &id]);
+    assert!(shown.stdout.contains("1/2 passed | 1 failed"), "{}", shown.stdout);
+    let watched = run(&["watch", &id]);
+    assert_eq!(watched.code, Some(1));
+    assert!(watched.stdout.lines().next().expect("a line").contains("started: 2 cases"), "{}", watched.stdout);
+    assert!(watched.stdout.lines().last().expect("a line").contains("run failed: 1 of 2 passed"), "{}", watched.stdout);
+    assert!(run(&["status"]).stdout.contains("runs       1 kept"));
+
+    // Only what did not pass, by run and by file.
+    for previous in [id.as_str(), "r.json"] {
+        let again = run(&["run", "faq.golden.json", "-n", "helper", "--failed", previous]);
+        assert!(again.stdout.contains("0/1 passed"), "{}{}", again.stdout, again.stderr);
+    }
+
+    let detached = run(&["run", "faq.golden.json", "-n", "helper", "--detach"]);
+    let id = detached.stdout.trim().to_owned();
+    assert_eq!(run(&["watch", &id, "--cases"]).code, Some(1));
+
+    assert_eq!(run(&["runs", "show", "nonsense"]).code, Some(2));
+    assert_eq!(run(&["agents", "remove", "helper"]).code, Some(0));
+    assert_eq!(run(&["agents", "probe", "helper"]).code, Some(2));
+    let refused = run(&["agents", "add", "far", "grpc://192.0.2.1:5"]);
+    assert!(
+        refused.stderr.contains("not among the daemon's allowed targets") && refused.stderr.contains("hint:"),
+        "{}",
+        refused.stderr
+    );
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+/// A call's start is seen before its end, live, and from the beginning also by those who come late.
+#[test]
+fn watching_live() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    place.write("slow.golden.json", &suite(&[case("a", "slow", "done")]));
+    let detached = place.run(&["run", "slow.golden.json", "-n", &agent, "--detach", "--daemon", &url]);
+    let id = detached.stdout.trim().to_owned();
+    let watcher = Running::start(place.forgectl(&["watch", &id, "--daemon", &url]));
+    watcher.line_with("→ wait {\"s\": 9007199254740993}");
+    let seen = Instant::now();
+    watcher.line_with("a  passed");
+    assert!(seen.elapsed() > Duration::from_millis(1000), "the call was only shown when the case was over");
+    let late = place.run(&["watch", &id, "--daemon", &url]);
+    assert!(
+        late.stdout.contains("run ") && late.stdout.contains("→ wait") && late.stdout.contains("run passed"),
+        "{}",
+        late.stdout
+    );
+}
+
+/// The first Ctrl-C cancels the run and prints the summary; the agent is told.
+#[test]
+fn interrupted_once() {
+    for with_daemon in [false, true] {
+        let place = Place::new();
+        let (_agent, agent) = place.agent(AGENT);
+        let daemon = with_daemon.then(|| place.daemon());
+        place.write(
+            "h.golden.json",
+            &suite(&[case("a", "x", "hello"), case("b", "hang", "x"), case("c", "x", "hello")]),
+        );
+        let mut args = vec!["run", "h.golden.json", "-n", &agent, "-o", "r.json"];
+        if let Some((_, url)) = &daemon {
+            args.extend(["--daemon", url]);
+        }
+        let run = Running::start(place.forgectl(&args));
+        wait_for_call(&place, "hang");
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("cancelling the run"), "{}", ended.stderr);
+        assert!(ended.stdout.contains("1/3 passed | 2 failed (1 errored, 1 not run)"), "{}", ended.stdout);
+        assert_eq!(place.json("r.json")["exitCode"], 3);
+        let log = std::fs::read_to_string(place.path().join("calls.jsonl")).expect("a log");
+        assert!(log.contains(r#""event":"cancel""#), "the agent was told: {log}");
+    }
+}
+
+/// The second Ctrl-C does not wait for anything.
+#[test]
+fn interrupted_twice() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("h.golden.json", &suite(&[case("b", "hang", "x")]));
+    let run = Running::start(place.forgectl(&["run", "h.golden.json", "-n", &agent, "--daemon", &url]));
+    wait_for_call(&place, "hang");
+    // A daemon that does not answer any more cannot end the run.
+    daemon.signal("STOP");
+    run.signal("INT");
+    std::thread::sleep(Duration::from_millis(300));
+    run.signal("INT");
+    let begun = Instant::now();
+    assert_eq!(run.end().code, Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    daemon.signal("CONT");
+}
+
+/// A daemon that is killed while its run is followed: exit 3, soon, and how to go on.
+#[test]
+fn daemon_killed() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("h.golden.json", &suite(&[case("b", "hang", "x")]));
+    let run = Running::start(place.forgectl(&["run", "h.golden.json", "-n", &agent, "--daemon", &url]));
+    wait_for_call(&place, "hang");
+    daemon.signal("KILL");
+    let begun = Instant::now();
+    let ended = run.end();
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(ended.stderr.contains("lost the daemon") && ended.stderr.contains("hint:"), "{}", ended.stderr);
+}
+
+/// SIGTERM lets the case in flight end and starts no other.
+#[test]
+fn daemon_drains() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("s.golden.json", &suite(&[case("a", "slow", "done"), case("b", "x", "hello")]));
+    let run = Running::start(place.forgectl(&["run", "s.golden.json", "-n", &agent, "--daemon", &url]));
+    wait_for_call(&place, "slow");
+    daemon.signal("TERM");
+    let ended = run.end();
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("✓ a") && ended.stdout.contains("not run: the daemon was stopped"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+fn wait_for_call(place: &Place, text: &str) {
+    let begun = Instant::now();
+    let wanted = format!("\"last_user_text\":\"{text}\"");
+    while !std::fs::read_to_string(place.path().join("calls.jsonl")).unwrap_or_default().contains(&wanted) {
+        assert!(begun.elapsed() < crate::processes::PATIENCE, "the agent was never called with {text:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What keeps a daemon from starting is one clear line.
+#[test]
+fn daemon_refusals() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let taken = url.trim_start_matches("http://").to_owned();
+    place.write("unknown.toml", "listn = '127.0.0.1:0'");
+    place.write("agents.toml", "[agents]\nweather = 'nowhere'");
+    let table: &[(&[&str], i32, &str)] = &[
+        (&["--listen", &taken, "--data-dir", "x"], 3, "is in use"),
+        (&["--listen", "127.0.0.1:0", "--data-dir", "daemon/data"], 3, "is in use by another daemon"),
+        (&["--listen", "0.0.0.0:0", "--data-dir", "x"], 2, "can be reached by others"),
+        (&["--config", "missing.toml"], 2, "missing.toml: No such file"),
+        (&["--config", "unknown.toml"], 2, "unknown.toml, line 1: unknown field `listn`"),
+        (
+            &["--config", "agents.toml", "--listen", "127.0.0.1:0", "--data-dir", "y"],
+            3,
+            "\"nowhere\" is no address of an agent",
+        ),
+        (&["--listen", "127.0.0.1:0", "--data-dir", "/dev/null/x"], 3, "/dev/null/x"),
+        (&["--log", "forge=loud=louder", "--data-dir", "x"], 2, "is no filter"),
+    ];
+    for (args, code, text) in table {
+        let mut daemon = command(DAEMON, place.path());
+        daemon.args(*args);
+        let ended = Running::start(daemon).end();
+        assert_eq!(ended.code, Some(*code), "{args:?}: {}", ended.stderr);
+        let complaint = ended.stderr.lines().filter(|line| line.starts_with("forge-daemon: ")).collect::<Vec<_>>();
+        assert!(complaint.len() == 1 && complaint[0].contains(text), "{args:?}: {}", ended.stderr);
+    }
+}
+
+/// What is generated for others is whole.
+#[test]
+fn things_to_take_away() {
+    let place = Place::new();
+    assert_eq!(place.run(&["proto", "--out", "p"]).code, Some(0));
+    let text = std::fs::read_to_string(place.path().join("p/forge/agent/v1/agent.proto")).expect("a proto file");
+    assert!(text.contains("service AgentEndpoint"));
+    assert!(place.run(&["completions", "bash"]).stdout.contains("_forgectl"));
+    let version = place.run(&["--version"]).stdout;
+    assert!(version.contains("build") && version.contains("protocol revision 1"), "{version}");
+    assert_eq!(place.run(&["init", "python", "mine"]).code, Some(0));
+    assert_eq!(place.run(&["check", "mine/evals"]).code, Some(0));
+    let again = place.run(&["init", "python", "mine"]);
+    assert_eq!(again.code, Some(2), "nothing is overwritten");
+}
+
+/// Whoever stops reading is not told about it.
+#[test]
+fn a_broken_pipe_is_quiet() {
+    let place = Place::new();
+    let mut shell = command("bash", place.path());
+    let forgectl = crate::processes::FORGECTL;
+    shell.args(["-c", &format!("{forgectl} completions zsh | head -n 1; echo ${{PIPESTATUS[0]}}")]);
+    let ended = Running::start(shell).end();
+    assert!(ended.stdout.ends_with("0\n") && ended.stderr.is_empty(), "{ended:?}");
+}
