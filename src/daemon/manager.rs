@@ -108,12 +108,6 @@ impl Manager {
         &self.farewells
     }
 
-    /// Owner of whatever else the daemon does in the background.
-    #[must_use]
-    pub fn tasks(&self) -> &TaskTracker {
-        &self.tasks
-    }
-
     /// Checks a request and, unless it is only to be checked, accepts the run. The flag says that the same request was
     /// accepted before.
     ///

@@ -97,7 +97,10 @@ pub async fn serve(listener: TcpListener, config: Config, shutdown: Cancellation
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
         .add_service(InfoServiceServer::new(info::Info))
-        .add_service(RunServiceServer::new(runs::Runs::new(Arc::clone(&manager))))
+        .add_service(
+            RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
+                .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
+        )
         .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory)))
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)),

@@ -1,13 +1,9 @@
 //! `RunService`: bundles in, runs and their logs out.
 
-use std::io::Write;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::info::MAX_MESSAGE_BYTES;
 use super::manager::Manager;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
@@ -23,10 +19,10 @@ use crate::wire::run::{bundle_from_proto, run_to_proto, spec_from_proto};
 const DEFAULT_PAGE: usize = 50;
 /// Most runs on a page.
 const MAX_PAGE: usize = 500;
-/// Bytes of one chunk of an artifact.
-const CHUNK: usize = 64 << 10;
-/// Chunks that wait for a client; the writer waits when there are more.
-const CHUNKS: usize = 8;
+/// Most bytes of one chunk of an artifact.
+const CHUNK: usize = 1 << 20;
+
+type Pieces = Box<dyn Iterator<Item = Result<pb::FetchArtifactResponse, Status>> + Send>;
 
 pub(super) struct Runs {
     manager: Arc<Manager>,
@@ -126,7 +122,7 @@ impl RunService for Runs {
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
     }
 
-    type FetchArtifactStream = ReceiverStream<Result<pb::FetchArtifactResponse, Status>>;
+    type FetchArtifactStream = tokio_stream::Iter<Pieces>;
 
     async fn fetch_artifact(
         &self,
@@ -144,15 +140,11 @@ impl RunService for Runs {
                 run.state.name()
             )));
         }
-        let suite =
-            match request.suite.as_str() {
-                "" => None,
-                path => {
-                    Some(run.suites.iter().find(|suite| suite.path == path).cloned().ok_or_else(|| {
-                        of_wire(&WireError::new("suite", format!("{path:?} is no suite of this run")))
-                    })?)
-                }
-            };
+        let no_suite = || of_wire(&WireError::new("suite", format!("{:?} is no suite of this run", request.suite)));
+        let suite = match request.suite.as_str() {
+            "" => None,
+            path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
+        };
         let mut verdicts = Verdicts::default();
         let mut after = 0;
         loop {
@@ -163,35 +155,19 @@ impl RunService for Runs {
                 verdicts.take(event);
             }
         }
-        let (sender, receiver) = mpsc::channel(CHUNKS);
-        // Ends with its client: without a receiver the next chunk cannot be sent.
-        self.manager.tasks().spawn_blocking(move || {
-            let mut out = std::io::BufWriter::with_capacity(CHUNK, Chunks(sender));
-            let written = match &suite {
-                None => suite_result::write(&run, &verdicts, &mut out),
-                Some(suite) => suite_result::write_suite(&run, suite, &verdicts, &mut out),
-            };
-            if let Err(error) = written.and_then(|()| out.flush()) {
-                tracing::debug!(%error, "an artifact was not fetched to its end");
-            }
+        // Made while the client reads: one that does not costs nothing but the verdicts.
+        let pieces = suite_result::Pieces::new(run, verdicts, suite).flat_map(|piece| match piece {
+            Ok(piece) => chunks(piece).into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(Status::internal(format!("the result cannot be written: {error}")))],
         });
-        Ok(Response::new(ReceiverStream::new(receiver)))
+        Ok(Response::new(tokio_stream::iter(Box::new(pieces) as Pieces)))
     }
 }
 
-/// Writes into a stream of chunks.
-struct Chunks(mpsc::Sender<Result<pb::FetchArtifactResponse, Status>>);
-
-impl Write for Chunks {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        for chunk in bytes.chunks(MAX_MESSAGE_BYTES / 2) {
-            let chunk = pb::FetchArtifactResponse { chunk: chunk.to_vec() };
-            self.0.blocking_send(Ok(chunk)).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
-        }
-        Ok(bytes.len())
+/// Cuts a piece of text so that each part fits into a message.
+fn chunks(piece: String) -> Vec<pb::FetchArtifactResponse> {
+    if piece.len() <= CHUNK {
+        return vec![pb::FetchArtifactResponse { chunk: piece.into_bytes() }];
     }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    piece.as_bytes().chunks(CHUNK).map(|chunk| pb::FetchArtifactResponse { chunk: chunk.to_vec() }).collect()
 }

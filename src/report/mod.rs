@@ -64,15 +64,32 @@ impl Verdicts {
 
     /// All verdicts, in the order of the plan.
     pub fn all(&self) -> impl Iterator<Item = Verdict<'_>> {
-        self.cases.iter().filter_map(|entry| {
-            let event = entry.finished.as_deref()?;
-            match &event.payload {
-                Payload::CaseFinished(result) => {
-                    Some(Verdict { case: event.case.as_ref().unwrap_or(&entry.case), name: &entry.name, result })
-                }
-                _ => None,
+        (0..self.cases.len()).filter_map(|position| self.get(position))
+    }
+
+    /// Number of planned cases.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cases.len()
+    }
+
+    /// Whether no case was planned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cases.is_empty()
+    }
+
+    /// The verdict on the case at a position of the plan, if there is one.
+    #[must_use]
+    pub fn get(&self, position: usize) -> Option<Verdict<'_>> {
+        let entry = self.cases.get(position)?;
+        let event = entry.finished.as_deref()?;
+        match &event.payload {
+            Payload::CaseFinished(result) => {
+                Some(Verdict { case: event.case.as_ref().unwrap_or(&entry.case), name: &entry.name, result })
             }
-        })
+            _ => None,
+        }
     }
 }
 

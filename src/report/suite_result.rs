@@ -4,8 +4,6 @@
 //! on a case `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -15,45 +13,92 @@ use crate::conversation::{AgentCard, Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, SuiteInfo};
 use crate::verdict::{Outcome, Totals, whole_millis};
 
-/// Writes the result of a run: one suite as the contract's object, several as `{"runId", "suites": […]}`.
-///
-/// # Errors
-/// Those of `out`.
-pub fn write(run: &Run, verdicts: &Verdicts, out: &mut impl Write) -> io::Result<()> {
-    if let [suite] = run.suites.as_slice() {
-        return write_suite(run, suite, verdicts, out);
+/// The result of a run as pieces of JSON text, each made when it is asked for: one suite as the contract's object,
+/// several as `{"runId", "exitCode", "suites": […]}`.
+#[derive(Debug)]
+pub struct Pieces {
+    run: Run,
+    verdicts: Verdicts,
+    /// Positions of the suites to write.
+    suites: Vec<usize>,
+    next: Next,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Open,
+    Head { suite: usize },
+    Case { suite: usize, position: usize, totals: Totals },
+    Close,
+    Nothing,
+}
+
+impl Pieces {
+    /// The result of all suites of a run, or of the one at `only`.
+    #[must_use]
+    pub fn new(run: Run, verdicts: Verdicts, only: Option<usize>) -> Self {
+        let suites = only.map_or_else(|| (0..run.suites.len()).collect(), |suite| vec![suite]);
+        Self { run, verdicts, suites, next: Next::Open }
     }
-    writeln!(out, "{{\n\"runId\": {},\n\"exitCode\": {},\n\"suites\": [", text(&run.run_id)?, run.exit_code())?;
-    for (index, suite) in run.suites.iter().enumerate() {
-        if index > 0 {
-            writeln!(out, ",")?;
+
+    fn is_list(&self) -> bool {
+        self.suites.len() != 1
+    }
+
+    fn open(&mut self) -> serde_json::Result<String> {
+        self.next = if self.suites.is_empty() { Next::Close } else { Next::Head { suite: 0 } };
+        if !self.is_list() {
+            return Ok(String::new());
         }
-        write_suite(run, suite, verdicts, out)?;
+        let id = serde_json::to_string(&self.run.run_id)?;
+        Ok(format!("{{\n\"runId\": {id},\n\"exitCode\": {},\n\"suites\": [\n", self.run.exit_code()))
     }
-    writeln!(out, "]\n}}")
+
+    /// The contract's keys in the contract's order, with the long list written as it comes.
+    fn head(&mut self, suite: usize) -> serde_json::Result<String> {
+        let info = &self.run.suites[self.suites[suite]];
+        let head = serde_json::to_string_pretty(&Head::of(&self.run, info))?;
+        let comma = if suite > 0 { ",\n" } else { "" };
+        let text = format!("{comma}{},\n  \"cases\": [", head.strip_suffix("\n}").unwrap_or(&head));
+        self.next = Next::Case { suite, position: 0, totals: Totals { total: info.cases, ..Totals::default() } };
+        Ok(text)
+    }
+
+    /// The next case of a suite, or what stands behind the last one.
+    fn case_or_tail(&mut self, suite: usize, mut position: usize, mut totals: Totals) -> serde_json::Result<String> {
+        let path = &self.run.suites[self.suites[suite]].path;
+        while position < self.verdicts.len() {
+            let verdict = self.verdicts.get(position).filter(|verdict| *verdict.case.suite == **path);
+            position += 1;
+            let Some(verdict) = verdict else { continue };
+            let comma = if totals.finished() > 0 { "," } else { "" };
+            totals.add(verdict.result);
+            let case = serde_json::to_string_pretty(&Case::of(verdict))?;
+            self.next = Next::Case { suite, position, totals };
+            return Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")));
+        }
+        let tail = serde_json::to_string_pretty(&Tail::of(&self.run, totals))?;
+        let more = suite + 1 < self.suites.len();
+        self.next = if more { Next::Head { suite: suite + 1 } } else { Next::Close };
+        Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
+    }
 }
 
-/// Writes the result of one suite of a run.
-///
-/// # Errors
-/// Those of `out`.
-pub fn write_suite(run: &Run, suite: &SuiteInfo, verdicts: &Verdicts, out: &mut impl Write) -> io::Result<()> {
-    // The contract's keys in the contract's order, with the long list written as it comes.
-    let head = serde_json::to_string_pretty(&Head::of(run, suite))?;
-    out.write_all(head.strip_suffix("\n}").unwrap_or(&head).as_bytes())?;
-    write!(out, ",\n  \"cases\": [")?;
-    let mut totals = Totals { total: suite.cases, ..Totals::default() };
-    for (index, verdict) in verdicts.of_suite(&suite.path).enumerate() {
-        totals.add(verdict.result);
-        let case = serde_json::to_string_pretty(&Case::of(verdict))?;
-        write!(out, "{}\n    {}", if index > 0 { "," } else { "" }, case.replace('\n', "\n    "))?;
-    }
-    let tail = serde_json::to_string_pretty(&Tail::of(run, totals))?;
-    writeln!(out, "\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail))
-}
+impl Iterator for Pieces {
+    type Item = serde_json::Result<String>;
 
-fn text(text: &str) -> io::Result<String> {
-    Ok(serde_json::to_string(text)?)
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.next {
+            Next::Open => Some(self.open()),
+            Next::Head { suite } => Some(self.head(suite)),
+            Next::Case { suite, position, totals } => Some(self.case_or_tail(suite, position, totals)),
+            Next::Close => {
+                self.next = Next::Nothing;
+                Some(Ok(if self.is_list() { "\n]\n}\n".to_owned() } else { "\n".to_owned() }))
+            }
+            Next::Nothing => None,
+        }
+    }
 }
 
 #[derive(Serialize)]

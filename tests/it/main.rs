@@ -5,6 +5,8 @@
 //! - `programs`: the programs as real processes
 //! - `scenarios`, `vectors`: data folders with exact answers
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
+
 mod engine;
 mod modules;
 mod processes;
