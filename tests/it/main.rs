@@ -3,6 +3,7 @@
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
 //! - `modules`: each module imports only those above it
 //! - `programs`: the programs as real processes
+//! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scenarios`, `vectors`: data folders with exact answers
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
@@ -11,3 +12,4 @@ mod engine;
 mod modules;
 mod processes;
 mod programs;
+mod python;

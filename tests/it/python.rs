@@ -1,0 +1,119 @@
+//! The Python agents as real processes. `scripts/setup-python.sh` sets up what they need; `make test` runs it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::processes::{Place, Running, command};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn python() -> String {
+    let python: PathBuf = root().join("target/python/bin/python");
+    assert!(python.exists(), "{} is missing: run scripts/setup-python.sh (`make test` does)", python.display());
+    python.display().to_string()
+}
+
+/// A sample agent, and its URL.
+fn sample(module: &str, more: &[&str]) -> (Running, String) {
+    let mut command = command(&python(), root());
+    command.args(["-m", module, "--listen", "127.0.0.1:0"]).args(more);
+    let agent = Running::start(command);
+    let url = format!("grpc://{}", agent.address());
+    (agent, url)
+}
+
+fn eval(name: &str) -> String {
+    root().join("evals").join(name).display().to_string()
+}
+
+/// The suites of this repository say what they are meant to say about the sample agents.
+#[test]
+fn sample_suites() {
+    let place = Place::new();
+    let (_daemon, daemon) = place.daemon();
+    let (_weather, weather) = sample("forge_samples.weather", &[]);
+    let (_portfolio, portfolio) = sample("forge_samples.portfolio", &[]);
+    for (file, agent, code, not_passed) in [
+        ("weather.golden.json", &weather, 1, vec!["gs-get-weather-011"]),
+        ("weather.labeled.json", &weather, 0, vec![]),
+        ("portfolio.golden.json", &portfolio, 0, vec![]),
+    ] {
+        let ended =
+            place.run(&["run", &eval(file), "-n", agent, "--daemon", &daemon, "--parallel", "4", "-o", "r.json"]);
+        assert_eq!(ended.code, Some(code), "{file}: {}{}", ended.stdout, ended.stderr);
+        let result = place.json("r.json");
+        let cases = result["cases"].as_array().expect("cases");
+        let failed: Vec<&str> =
+            cases.iter().filter(|case| case["passed"] == false).filter_map(|case| case["id"].as_str()).collect();
+        assert_eq!(failed, not_passed, "{file}");
+        assert!(
+            cases.iter().any(|case| !case["toolCalls"].as_array().expect("calls").is_empty()),
+            "{file}: tools are seen"
+        );
+        assert_eq!(result["warnings"].as_array().expect("warnings").len(), 0, "{file}: {}", result["warnings"]);
+        assert!(result["metadata"]["registrySize"].as_u64() > Some(0), "{file}: the agent declares its tools");
+    }
+}
+
+/// A tool call is shown when it starts, not when it is over.
+#[test]
+fn slow_tools_are_seen_live() {
+    let place = Place::new();
+    let (_daemon, daemon) = place.daemon();
+    let (_weather, weather) = sample("forge_samples.weather", &["--tool-delay", "2"]);
+    let detached = place.run(&[
+        "run",
+        &eval("weather.golden.json"),
+        "-n",
+        &weather,
+        "--run",
+        "001$",
+        "--detach",
+        "--daemon",
+        &daemon,
+    ]);
+    let watcher = Running::start(place.forgectl(&["watch", detached.stdout.trim(), "--daemon", &daemon]));
+    watcher.line_with("→ get_weather {");
+    let seen = Instant::now();
+    watcher.line_with("← get_weather ok");
+    assert!(seen.elapsed() >= Duration::from_millis(1500), "{:?}", seen.elapsed());
+    assert_eq!(watcher.end().code, Some(0));
+}
+
+/// What `forgectl init python` writes passes, following its own README.
+#[test]
+fn a_fresh_start() {
+    let place = Place::new();
+    assert_eq!(place.run(&["init", "python", "."]).code, Some(0));
+    let mut generate = command("bash", place.path());
+    let line = std::fs::read_to_string(place.path().join("README.md")).expect("a README");
+    let line = line.lines().find(|line| line.contains("grpc_tools.protoc")).expect("the command that generates code");
+    generate.args(["-c", &line.replace("python -m", &format!("{} -m", python()))]);
+    let generated = Running::start(generate).end();
+    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let mut agent = command(&python(), place.path());
+    agent.args(["agent.py", "127.0.0.1:0"]);
+    let agent = Running::start(agent);
+    let url = format!("grpc://{}", agent.address());
+    let ended = place.run(&["run", "evals/hello.golden.json", "-n", &url, "--strict"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
+/// The smallest agent, about 30 lines with nothing but generated code, is a valid one.
+#[test]
+fn the_smallest_agent() {
+    let place = Place::new();
+    let mut agent = command(&python(), root());
+    agent.args(["clients/python/samples/minimal.py", "--listen", "127.0.0.1:0"]);
+    let agent = Running::start(agent);
+    let url = format!("grpc://{}", agent.address());
+    place.write(
+        "parrot.golden.json",
+        r#"[{"id": "a", "input": {"message": "hello"}, "expect": {"responseContains": ["You said: hello"]}}]"#,
+    );
+    let ended = place.run(&["run", "parrot.golden.json", "-n", &url]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("⚠ the agent does not describe itself"), "{}", ended.stdout);
+}
