@@ -40,7 +40,7 @@ pub use host::Scripts;
 /// Exit codes: 0 when it was stopped or its script let it die, 2 when the command line or a script is not valid, 3 when
 /// it could not listen.
 #[derive(Debug, Parser)]
-#[command(name = "forge-sidecar", version)]
+#[command(name = "forge-sidecar", version = crate::version())]
 pub struct Cli {
     /// What to stand in for
     #[command(subcommand)]
