@@ -1,7 +1,7 @@
 //! File text → [`Suite`], or all its errors at once. No I/O: a suite may come from a disk, a bundle or a generator.
 //!
 //! Two dialects share one model and are never mixed: a JSON array, or an object with `cases`, is the Eval Runner
-//! Contract ([`contract`]); a stream of JSON objects is Agent Test Framework V2.
+//! Contract (`contract`); a stream of JSON objects is Agent Test Framework V2.
 
 pub mod assertion;
 mod contract;
