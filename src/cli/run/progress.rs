@@ -14,7 +14,7 @@ use crate::verdict::{Outcome, whole_millis};
 pub(super) struct Progress {
     how: How,
     passed: u32,
-    others: u32,
+    failed: u32,
     in_flight: Vec<String>,
     /// What the cases are about, by suite and id.
     names: HashMap<(String, String), String>,
@@ -41,7 +41,7 @@ impl Progress {
         } else {
             How::Lines
         };
-        Self { how, passed: 0, others: 0, in_flight: Vec::new(), names: HashMap::new() }
+        Self { how, passed: 0, failed: 0, in_flight: Vec::new(), names: HashMap::new() }
     }
 
     /// What a case is about.
@@ -67,7 +67,7 @@ impl Progress {
                 if result.outcome == Outcome::Passed {
                     self.passed += 1;
                 } else {
-                    self.others += 1;
+                    self.failed += 1;
                 }
                 // What was not run is told once, with the reason, at the end.
                 if matches!(self.how, How::Lines) && result.outcome != Outcome::Skipped {
@@ -82,7 +82,7 @@ impl Progress {
             Payload::RunStarted(_) | Payload::Agent(_) | Payload::StubServed { .. } | Payload::RunFinished(_) => return,
         }
         if let How::Bar(bar) = &self.how {
-            let counts = format!("passed {} others {}", self.passed, self.others);
+            let counts = format!("{} passed, {} failed", self.passed, self.failed);
             let (_rows, columns) = Term::stderr().size();
             let room = usize::from(columns).saturating_sub(38 + counts.len());
             bar.set_message(format!("{counts}  {}", clip(&self.in_flight.join(" "), room)));
