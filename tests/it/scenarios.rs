@@ -26,8 +26,10 @@ static PROCESSES: Mutex<()> = Mutex::new(());
 fn every_scenario() {
     use std::io::Write as _;
     let (folder, is_own) = data_folder("FORGE_CASES_DIR", "tests/cases");
+    let alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let started = Instant::now();
     let items = run(&folder, LIMITS);
+    drop(alone);
     let mut out = std::io::stdout();
     writeln!(out, "\nthe scenarios took {:.1} s", started.elapsed().as_secs_f64()).expect("writing to stdout");
     let is_well = conclude(KIND, &items, &Gaps::of_project(), is_own, &mut out);
@@ -36,7 +38,6 @@ fn every_scenario() {
 
 /// Runs every scenario in a folder, by name.
 fn run(folder: &Path, limits: Limits) -> Vec<Item> {
-    let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
     folders.sort();
@@ -124,7 +125,7 @@ mod runner {
     use std::time::Duration;
 
     use super::super::support::project;
-    use super::{Gaps, KIND, LIMITS, Limits, conclude, run};
+    use super::{Gaps, KIND, LIMITS, Limits, PROCESSES, PoisonError, conclude, run};
 
     /// A passing scenario of two cases, of which one fails as it should.
     const SCENARIO: &str = r#"{"id": "some", "title": "Some rule", "basis": "judgement", "files": ["s.golden.json"],
@@ -149,8 +150,11 @@ mod runner {
         for (name, text) in [("scenario.json", scenario), ("s.golden.json", SUITE), ("agent.json", agent)] {
             std::fs::write(some.join(name), text).unwrap();
         }
+        let alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        let items = run(folder.path(), limits);
+        drop(alone);
         let mut out = Vec::new();
-        let is_well = conclude(KIND, &run(folder.path(), limits), &Gaps::parse(gaps), is_own, &mut out).unwrap();
+        let is_well = conclude(KIND, &items, &Gaps::parse(gaps), is_own, &mut out).unwrap();
         (is_well, String::from_utf8(out).unwrap())
     }
 

@@ -12,6 +12,12 @@ use super::scenario::{CaseExpect, CauseKind, Exit, Expect, Junit, Load, Verdict}
 pub(crate) fn differences(expect: &Expect, observed: &Observed) -> Vec<String> {
     let mut check = Check { observed, output: observed.output(), cases: cases(observed), found: Vec::new() };
     check.found.extend(observed.trouble.iter().cloned());
+    if observed.is_usage() {
+        check.found.push("forgectl does not know something on its command line".to_owned());
+    }
+    if observed.result.is_none() && looks_at_report(expect) {
+        check.found.push("there is no report to look at".to_owned());
+    }
     check.run(expect);
     for (id, expect) in &expect.cases {
         check.case(id, expect);
@@ -21,6 +27,21 @@ pub(crate) fn differences(expect: &Expect, observed: &Observed) -> Vec<String> {
         check.found.push(format!("no r.json; forgectl ended with {exit} and wrote: {}", check.output.trim()));
     }
     check.found
+}
+
+/// Whether something is expected of the run's report as a whole: without one, an empty list would hold for nothing.
+fn looks_at_report(expect: &Expect) -> bool {
+    expect.order.is_some()
+        || expect.stale.is_some()
+        || expect.warnings.is_some()
+        || expect.baseline_run_id.is_some()
+        || expect.regressions.is_some()
+        || expect.new_passes.is_some()
+        || expect.failed.is_some()
+        || expect.passed_messages.is_some()
+        || expect.failed_messages.is_some()
+        || expect.totals.is_some()
+        || expect.kinds.is_some()
 }
 
 /// Longest text that is shown of what was found.
@@ -57,10 +78,14 @@ impl Observed {
         }
     }
 
-    /// Whether the files were not accepted; a command line that forgectl does not know is something else.
+    /// Whether forgectl does not know something on its command line.
+    fn is_usage(&self) -> bool {
+        self.exit == Some(2) && String::from_utf8_lossy(&self.stderr).contains("For more information, try '--help'")
+    }
+
+    /// Whether the files were not accepted.
     fn is_refused(&self) -> bool {
-        let is_usage = String::from_utf8_lossy(&self.stderr).contains("For more information, try '--help'");
-        self.exit == Some(2) && self.result.is_none() && !is_usage
+        self.exit == Some(2) && self.result.is_none() && !self.is_usage()
     }
 
     fn invocations(&self) -> impl Iterator<Item = &LogLine> {
@@ -157,9 +182,6 @@ impl Check<'_> {
         let texts =
             |key: &str| -> Vec<String> { suites.iter().flat_map(|suite| list(suite, key)).map(text_or_id).collect() };
         self.equal("stale", expect.stale.as_ref(), || suites.iter().any(|suite| suite["stale"] == true));
-        if self.observed.result.is_none() && expect.warnings.is_some() {
-            self.found.push("warnings: there is no report".to_owned());
-        }
         self.equal("warnings", expect.warnings.as_ref(), || texts("stalenessWarnings"));
         let mut warnings = texts("stalenessWarnings");
         warnings.extend(texts("warnings"));
@@ -272,9 +294,8 @@ impl Check<'_> {
             let texts = with(verdict).filter_map(|case| message(case.id).map(|line| line.last_user_text.clone()));
             sorted(texts)
         };
-        let count_if_reported = |verdict| self.observed.result.as_ref().map(|_| with(verdict).count());
         let mut found = Vec::new();
-        found.extend(differ("failed", expect.failed.map(Some).as_ref(), || count_if_reported(Verdict::Fail)));
+        found.extend(differ("failed", expect.failed.as_ref(), || with(Verdict::Fail).count()));
         for (key, expected, verdict) in [
             ("passed_messages", &expect.passed_messages, Verdict::Pass),
             ("failed_messages", &expect.failed_messages, Verdict::Fail),
@@ -470,7 +491,7 @@ mod tests {
         for expect in [
             r#"{"stale": false}"#,
             r#"{"warnings": []}"#,
-            r#"{"warnings_mention": ["c"]}"#,
+            r#"{"warnings_mention": ["zzz"]}"#,
             r#"{"baselineRunId": "other"}"#,
             r#"{"baselineRunId": null}"#,
             r#"{"regressions": []}"#,
@@ -497,6 +518,14 @@ mod tests {
         assert_ne!(check(r#"{"junit": {"well_formed": true}}"#, &broken), Vec::<String>::new());
         let reports = BTreeMap::from([("r.jsonl".to_owned(), vec![0xff])]);
         assert_ne!(check(r#"{"reports_valid_utf8": true}"#, &Observed { reports, ..observed() }), Vec::<String>::new());
+        for expect in [r#"{"regressions": []}"#, r#"{"stale": false}"#, r#"{"totals": {"fail": 0}}"#] {
+            let nothing = Observed { result: None, ..observed() };
+            assert_ne!(check(expect, &nothing), Vec::<String>::new(), "{expect}");
+        }
+        let stderr = b"error: unexpected argument\n\nFor more information, try '--help'.\n".to_vec();
+        let usage = Observed { exit: Some(2), result: None, stderr, ..observed() };
+        assert_ne!(check(r#"{"exit": "nonzero"}"#, &usage), Vec::<String>::new());
+        assert_ne!(check(r#"{"load": "refused"}"#, &usage), Vec::<String>::new());
         let trouble = vec!["the daemon ended".to_owned()];
         assert_eq!(check("{}", &Observed { trouble, ..observed() }), ["the daemon ended"]);
     }
