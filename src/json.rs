@@ -311,10 +311,19 @@ impl Parser<'_> {
         self.text.as_bytes().get(self.pos).copied()
     }
 
+    /// Where the parser is, to be named in an error later: counting columns is work, and most places are fine.
+    fn mark(&self) -> Mark {
+        Mark { pos: self.pos, line: self.line, line_start: self.line_start }
+    }
+
     fn error(&self, message: impl Into<String>) -> ParseError {
+        self.error_at(self.mark(), message)
+    }
+
+    fn error_at(&self, at: Mark, message: impl Into<String>) -> ParseError {
         // Positions stand on character boundaries: everything that is skipped byte by byte is ASCII.
-        let column = self.text.get(self.line_start..self.pos).map_or(0, |line| line.chars().count());
-        ParseError { line: self.line, column: u32::try_from(column + 1).unwrap_or(u32::MAX), message: message.into() }
+        let column = self.text.get(at.line_start..at.pos).map_or(0, |line| line.chars().count());
+        ParseError { line: at.line, column: u32::try_from(column + 1).unwrap_or(u32::MAX), message: message.into() }
     }
 
     fn unexpected(&self, wanted: &str) -> ParseError {
@@ -383,7 +392,7 @@ impl Parser<'_> {
             if self.peek() != Some(b'"') {
                 return Err(self.unexpected("a key in double quotes"));
             }
-            let at_key = self.error("");
+            let at_key = self.mark();
             let key = self.string()?;
             let repeated = if members.len() < 16 {
                 members.iter().any(|(name, _)| *name == key)
@@ -499,7 +508,7 @@ impl Parser<'_> {
     }
 
     fn escape(&mut self) -> Result<char, ParseError> {
-        let at_escape = self.error("");
+        let at_escape = self.mark();
         self.pos += 1;
         let c = match self.peek() {
             Some(b'"') => '"',
@@ -525,9 +534,9 @@ impl Parser<'_> {
                     first
                 };
                 return char::from_u32(code)
-                    .ok_or(ParseError { message: "half of a surrogate pair is no character".to_owned(), ..at_escape });
+                    .ok_or_else(|| self.error_at(at_escape, "half of a surrogate pair is no character"));
             }
-            _ => return Err(ParseError { message: "unknown escape in a string".to_owned(), ..at_escape }),
+            _ => return Err(self.error_at(at_escape, "unknown escape in a string")),
         };
         self.pos += 1;
         Ok(c)

@@ -99,6 +99,9 @@ pub fn plan(suites: Vec<Suite>, spec: &RunSpec) -> Result<Plan, PlanError> {
         (patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(&case.id)))
             && (exact.is_empty() || exact.contains(&(suite.path.as_str(), case.id.as_str())))
     };
+    if let Some(empty) = suites.iter().find(|suite| spec.strict && suite.cases.is_empty()) {
+        return Err(PlanError::NothingSelected(format!("{} holds no cases, and the run is strict", empty.path)));
+    }
     let mut cases = Vec::new();
     for suite in &suites {
         for (index, case) in suite.cases.iter().enumerate() {

@@ -4,6 +4,8 @@ use clap::Args;
 
 use super::inputs::Inputs;
 use super::{CliError, Exit, print};
+use crate::report::printable;
+use crate::suite::assertion::Assertion;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -15,16 +17,17 @@ pub(super) struct CheckArgs {
 pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let inputs = Inputs::read(&args.paths)?;
     for warning in inputs.warnings() {
-        print(&format!("⚠ {}\n", crate::report::printable(&warning.to_string())))?;
+        print(&format!("⚠ {}\n", printable(&warning.to_string())))?;
     }
     for suite in &inputs.suites {
-        let unchecked = suite.cases.iter().filter(|case| case.assertions.is_empty());
+        let unchecked = suite.cases.iter().filter(|case| case.assertions.iter().all(Assertion::is_empty));
         for case in unchecked {
             let place = format!("{}, line {}, case {:?}", suite.path, case.line, case.id);
-            print(&format!("⚠ {}: no assertions, so it checks nothing\n", crate::report::printable(&place)))?;
+            print(&format!("⚠ {}: no assertions, so it checks nothing\n", printable(&place)))?;
         }
         let cases = suite.cases.len();
-        print(&format!("{}: {} evals of {}, {cases} cases\n", suite.path, suite.tier.name(), suite.tool_name))?;
+        let what = format!("{}: {} evals of {}, {cases} cases", suite.path, suite.tier.name(), suite.tool_name);
+        print(&format!("{}\n", printable(&what)))?;
     }
     if inputs.suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(CliError::new(Exit::NothingSelected, "nothing selected: the files hold no cases"));

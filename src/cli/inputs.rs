@@ -1,5 +1,6 @@
 //! Paths, folders and globs → suites and their bundle.
 
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::{CliError, Exit};
@@ -56,12 +57,15 @@ fn refused(path: &Path, error: &BundleError) -> CliError {
 /// The files that `sources` name, each once, in the order in which they are named.
 fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
     let mut files: Vec<PathBuf> = Vec::new();
+    let mut seen: HashSet<PathBuf> = HashSet::new();
     for source in sources {
         let path = Path::new(source);
         let found = if path.is_dir() {
             in_folder(path)?
-        } else if path.exists() {
+        } else if path.is_file() {
             vec![path.to_owned()]
+        } else if path.exists() {
+            return Err(CliError::new(Exit::Usage, format!("{source:?} is neither a file nor a folder")));
         } else if source.contains(['*', '?', '[']) {
             matching(source)?
         } else {
@@ -76,7 +80,7 @@ fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
             .hint("eval files in a folder are those named *.golden.json or *.labeled.json"));
         }
         for file in found {
-            if !files.contains(&file) {
+            if seen.insert(file.clone()) {
                 files.push(file);
             }
         }
@@ -110,8 +114,11 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {
-    let paths = glob::glob(pattern).map_err(|error| CliError::new(Exit::Usage, format!("{pattern:?}: {error}")))?;
-    Ok(paths.flatten().filter(|path| path.is_file()).collect())
+    let refuse = |error: &dyn std::fmt::Display| CliError::new(Exit::Usage, format!("{pattern:?}: {error}"));
+    let paths = glob::glob(pattern).map_err(|error| refuse(&error))?;
+    // A folder that cannot be read may hold suites: leaving it out would be green without them.
+    let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(|error| refuse(&error))?;
+    Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }
 
 /// The path of a file in the bundle, which is also what reports call it: as the user wrote it, without what must not

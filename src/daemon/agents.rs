@@ -68,7 +68,7 @@ impl AgentRegistryService for Agents {
         let round_trip = begun.elapsed();
         self.directory.note(&name, described.as_ref().ok().map(|(description, _)| description));
         if let Err(error) = &described {
-            tracing::info!(agent = %name, %error, "an agent did not answer its probe");
+            tracing::info!(agent = ?name, error = ?error.to_string(), "an agent did not answer its probe");
         }
         let known = self.known(&name)?;
         Ok(Response::new(pb::ProbeAgentResponse {

@@ -8,7 +8,7 @@ use crate::wire::control::{GetInfoRequest, GetInfoResponse};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// Largest message that the daemon takes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 8 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 32 << 20;
 
 pub(super) struct Info;
 

@@ -166,7 +166,7 @@ impl Manager {
                 // A cancelled run is told so by the engine itself, which then does nothing else.
                 () = control.stopped() => None,
             };
-            tracing::info!(run = %run_id, agent = %agent.name, cases = plan.cases.len(), "run begins");
+            tracing::info!(run = %run_id, agent = ?agent.name, cases = plan.cases.len(), "run begins");
             let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
             let executed = AssertUnwindSafe(execute(run, plan, agent, events, farewells, control)).catch_unwind();
             let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts), executed);

@@ -117,8 +117,9 @@ impl RunService for Runs {
         request: Request<pb::CancelRunRequest>,
     ) -> Result<Response<pb::CancelRunResponse>, Status> {
         let request = request.into_inner();
-        tracing::info!(run = %request.run_id, reason = %request.reason, "cancel asked for");
         let run = self.manager.cancel(&request.run_id).await.map_err(|error| of_store(&error))?;
+        // With `?`, because the reason is a client's text and a log is read on terminals.
+        tracing::info!(run = %run.run_id, reason = ?request.reason, "cancel asked for");
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
     }
 

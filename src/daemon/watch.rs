@@ -104,8 +104,8 @@ impl Watch {
 
     /// Whether there is nothing to wait for: a cursor may start behind the last event of a run that is over.
     async fn is_over(&self) -> Result<bool, Status> {
-        let run = self.store.run(&self.run_id).await.map_err(|error| of_store(&error))?;
-        Ok(run.state.is_final() && self.after >= run.last_sequence)
+        let (is_final, newest) = self.store.progress(&self.run_id).await.map_err(|error| of_store(&error))?;
+        Ok(is_final && self.after >= newest)
     }
 
     fn wants(&self, event: &RunEvent) -> bool {

@@ -28,13 +28,16 @@ use crate::wire::{MAX_REVISION, MIN_REVISION};
 /// Largest message an agent may send, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Time that an agent has to answer `Describe`.
-const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one attempt to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pauses between attempts to connect grow from the first to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
 /// Frames that wait to be taken by the transport; the engine waits when there are more.
 const OUTGOING_FRAMES: usize = 64;
+/// Bytes that may be on their way to us on one connection, and on one stream of it.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const STREAM_WINDOW: u32 = 2 << 20;
 /// Error texts travel in headers, and agents write long ones.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
 
@@ -137,6 +140,10 @@ impl Agent {
                 Ok(Ok(answer)) => return self.checked(description_from_proto(answer.into_inner())),
                 Ok(Err(status)) => status,
             };
+            if speaks_no_grpc(&status) {
+                let problem = format!("it answers HTTP, but not gRPC ({})", status.message());
+                return Err(DescribeError::Incompatible { url: url(), problem });
+            }
             if status.code() == Code::Unimplemented {
                 let description = Description { revision: 1, ..Description::default() };
                 return Ok((description, true));
@@ -182,14 +189,18 @@ impl Agent {
     }
 }
 
-/// An endpoint as every connection of Forge is set up: no Nagle delays, windows that grow, room for long error texts.
+/// An endpoint as every connection of Forge is set up: no Nagle delays, large windows, room for long error texts.
+///
+/// The windows are fixed: with adaptive ones a connection begins with 64 KiB, and h2 takes some hundred small frames that
+/// wait to be read for an attack and closes the connection, which is just what an agent that streams its answer sends.
 ///
 /// # Errors
 /// When `authority` is no host and port.
 pub fn endpoint(authority: &str) -> Result<Endpoint, tonic::transport::Error> {
     Ok(Endpoint::from_shared(format!("http://{authority}"))?
         .tcp_nodelay(true)
-        .http2_adaptive_window(true)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
         .http2_max_header_list_size(MAX_HEADER_BYTES))
 }
 
@@ -288,7 +299,14 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     {
         return Trouble::NotDelivered(message);
     }
+    if speaks_no_grpc(status) || (!answered && status.code() == Code::Unimplemented) {
+        // Whoever listens there, it is not the agent; that says nothing about the agent.
+        return Trouble::Over(Failure::Unreachable(format!("nothing there implements Invoke: {}", describe_status(status))));
+    }
     Trouble::Over(match find::<h2::Error>(status) {
+        Some(error) if error.is_go_away() && error.is_library() => {
+            Failure::Lost(format!("the daemon closed the connection, which all cases of the run share: {error}"))
+        }
         Some(error) if error.is_reset() && error.is_remote() => {
             let reason = error.reason().map(|reason| reason.to_string()).unwrap_or_default();
             Failure::Agent(format!("it reset the stream ({reason})"))
@@ -331,7 +349,16 @@ fn connection_trouble(status: &Status) -> Option<String> {
     while let Some(next) = deepest.source() {
         deepest = next;
     }
-    Some(shorten(&deepest.to_string()))
+    let text = shorten(&deepest.to_string());
+    // What HTTP/1 looks like to an HTTP/2 parser.
+    let hint = if text.contains("invalid size") { "; it does not seem to speak HTTP/2: is this the port for gRPC?" } else { "" };
+    Some(text + hint)
+}
+
+/// Whether the other side answered HTTP without the trailers of gRPC, as web servers and proxies do. tonic makes up a
+/// status from the HTTP one then, and this text is all that tells it from one that travelled.
+fn speaks_no_grpc(status: &Status) -> bool {
+    status.message().starts_with("grpc-status header missing")
 }
 
 fn was_never_processed(status: &Status) -> bool {

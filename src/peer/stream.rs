@@ -70,7 +70,7 @@ impl Recording {
     /// Takes the next event, a frame of `bytes` bytes that came `at` after the start frame was sent.
     ///
     /// # Errors
-    /// What rule the event breaks; the record stays as it was before.
+    /// What rule the event breaks. The record then ends before this event.
     pub fn take(&mut self, event: &AgentEvent, bytes: usize, at: Duration) -> Result<(), String> {
         if self.finished.is_some() {
             return Err("an event came after `finished`, which must be the last".to_owned());

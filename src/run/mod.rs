@@ -10,7 +10,7 @@ mod case;
 mod journal;
 mod scheduler;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -173,7 +173,9 @@ pub async fn execute(
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;
     let totals = journal.current().totals;
-    let state = if control.stop.is_cancelled() { State::Cancelled } else { State::of(&totals) };
+    // A run that was told to end when every case had its verdict has lost nothing.
+    let is_whole = totals.passed + totals.failed == totals.total;
+    let state = if control.stop.is_cancelled() && !is_whole { State::Cancelled } else { State::of(&totals) };
     finish(&journal, state, Some(card), None).await
 }
 
@@ -190,13 +192,16 @@ async fn finish(
 /// What the log says about the suites of a plan.
 #[must_use]
 pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
+    let mut selected: HashMap<&str, u32> = HashMap::new();
+    for case in &plan.cases {
+        *selected.entry(&case.suite.path).or_default() += 1;
+    }
     let infos = plan.suites.iter().map(|suite| SuiteInfo {
         path: suite.path.clone(),
         tool_name: suite.tool_name.clone(),
         tier: suite.tier.name().to_owned(),
         eval_file_hash: suite.file_hash.clone(),
-        cases: u32::try_from(plan.cases.iter().filter(|case| Arc::ptr_eq(&case.suite, suite)).count())
-            .unwrap_or(u32::MAX),
+        cases: selected.get(suite.path.as_str()).copied().unwrap_or(0),
         warnings: suite.warnings.iter().map(ToString::to_string).collect(),
     });
     infos.collect()

@@ -68,7 +68,7 @@ async fn reap(
         Err(error) => error,
     };
     let Some(case) = running.remove(&error.id()) else { return Ok(()) };
-    tracing::error!(suite = %case.suite, case = %case.case_id, %error, "the task of a case died");
+    tracing::error!(suite = ?case.suite, case = ?case.case_id, %error, "the task of a case died");
     let text = "the daemon failed while it ran this case";
     let transcript = Transcript::default();
     let result = CaseResult::without_assertions(Outcome::Errored, Cause::Cancelled, Blame::Daemon, text, transcript);

@@ -13,6 +13,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::bundle;
 
+/// What the names of bundles that are being received begin with.
+const INCOMING: &str = "incoming-";
+
 /// The directory of bundles.
 #[derive(Debug)]
 pub struct Bundles {
@@ -54,6 +57,12 @@ impl Bundles {
             path: dir.clone(),
             source,
         })?;
+        // What a daemon that died was receiving will never be whole.
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(INCOMING) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
         Ok(Self { dir, limit })
     }
 
@@ -89,7 +98,7 @@ impl Bundles {
     /// When no file can be made for it.
     pub fn receive(&self, digest: [u8; 32], size: u64) -> Result<Incoming, BundlesError> {
         let dir = self.dir.clone();
-        let temp = tempfile::Builder::new().prefix("incoming-").tempfile_in(&dir);
+        let temp = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&dir);
         let temp = temp.map_err(|source| BundlesError::Io { doing: "making a file in", path: dir, source })?;
         let (file, temp) = temp.into_parts();
         let file = tokio::fs::File::from_std(file);

@@ -4,7 +4,8 @@
 //! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Everything lives in
 //! memory here, the shape of the interface is that of a database: that is why writing is `async` and can fail.
 //!
-//! Memory is bounded: of the runs that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
+//! The number of runs is bounded: of those that are over, the oldest are forgotten first. The size of a log is bounded by
+//! what its cases may send. Bundles are files ([`bundles`]).
 
 pub mod bundles;
 
@@ -95,6 +96,14 @@ impl Store {
     /// When there is no such run.
     pub async fn run(&self, run_id: &str) -> Result<Run, StoreError> {
         self.with_log(run_id, |log| log.run.clone())
+    }
+
+    /// Whether a run is over, and the number of its newest event.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub async fn progress(&self, run_id: &str) -> Result<(bool, u64), StoreError> {
+        self.with_log(run_id, |log| (log.run.state.is_final(), log.run.last_sequence))
     }
 
     /// Runs, newest first: at most `limit` of those older than `before`.

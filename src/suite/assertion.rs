@@ -27,6 +27,20 @@ pub enum Assertion {
 }
 
 impl Assertion {
+    /// Whether there is nothing in it to look at: an empty list of texts holds of every answer.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        match self {
+            Self::ToolsNotCalled(list) | Self::ResponseContains(list) | Self::ResponseNotContains(list) => list.is_empty(),
+            Self::ResponseContainsAny(groups) => groups.is_empty(),
+            Self::ToolsCalled(_)
+            | Self::ToolsAcceptable(_)
+            | Self::NoToolErrors
+            | Self::ResponseNonEmpty
+            | Self::MaxLatencyMs(_) => false,
+        }
+    }
+
     /// The key in `expect`.
     #[must_use]
     pub const fn name(&self) -> &'static str {

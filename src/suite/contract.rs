@@ -108,6 +108,11 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     if !reader.errors.is_empty() {
         return Err(SuiteErrors(reader.errors));
     }
+    reader.case = None;
+    if cases.is_empty() {
+        let finding = reader.finding(0, None, "the file holds no cases".to_owned(), None);
+        reader.warnings.push(finding);
+    }
     Ok(Suite {
         path: path.to_owned(),
         tool_name,
@@ -206,17 +211,24 @@ impl Reader<'_> {
         Some(Case {
             description: json.get("description").and_then(Json::as_str).unwrap_or_default().to_owned(),
             line: json.line,
-            messages: self.input(json.get("input")),
+            messages: self.input(json),
             mode: self.mode(json),
             assertions: self.expect(json.get("expect")),
             id,
         })
     }
 
-    fn input(&mut self, input: Option<&Json>) -> Vec<Message> {
-        let Some(input) = input else { return Vec::new() };
-        self.warn_unknown(input, "input.", INPUT_KEYS);
-        let message = input.get("message").and_then(Json::as_str).filter(|message| !message.is_empty());
+    fn input(&mut self, case: &Json) -> Vec<Message> {
+        let input = case.get("input");
+        if let Some(input) = input {
+            self.warn_unknown(input, "input.", INPUT_KEYS);
+        }
+        let message = input.and_then(|input| input.get("message")).and_then(Json::as_str);
+        let message = message.filter(|message| !message.is_empty());
+        if message.is_none() {
+            let line = input.unwrap_or(case).line;
+            self.warn(line, "input.message".to_owned(), "there is no text to send, so the case cannot be run", None);
+        }
         message.map(Message::user).into_iter().collect()
     }
 
@@ -296,7 +308,7 @@ impl Reader<'_> {
                 is_switch.then(|| assertion.clone())
             }
             Shape::Number(make) => {
-                let number = value.as_f64();
+                let number = value.as_f64().filter(|number| number.is_finite());
                 if number.is_none() {
                     self.error(value.line, &field, format!("must be a number, not {}", value.kind()), None);
                 }

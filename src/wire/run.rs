@@ -62,6 +62,10 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
     if suites.is_empty() {
         return Err(WireError::new("spec.inputs", "there is none"));
     }
+    let mut seen = std::collections::HashSet::new();
+    if let Some(twice) = suites.iter().find(|path| !seen.insert(path.as_str())) {
+        return Err(WireError::new("spec.inputs", format!("{twice:?} is named twice")));
+    }
     let case_timeout = match spec.case_timeout {
         None => DEFAULT_CASE_TIMEOUT,
         Some(timeout) => duration_from_proto(timeout)

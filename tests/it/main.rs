@@ -13,3 +13,6 @@ mod modules;
 mod processes;
 mod programs;
 mod python;
+mod scenarios;
+mod support;
+mod vectors;

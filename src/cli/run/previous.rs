@@ -1,5 +1,6 @@
 //! `--failed`: which cases did not pass before.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use crate::cli::client::Client;
@@ -25,9 +26,8 @@ pub(super) async fn not_passed(
         let bad = verdicts.all().filter(|verdict| verdict.result.outcome != Outcome::Passed);
         bad.map(|verdict| (Some(verdict.case.suite.to_string()), verdict.case.case_id.to_string())).collect()
     };
-    let failed = |suite: &Suite, id: &str| {
-        ids.iter().any(|(of, bad)| bad == id && of.as_ref().is_none_or(|of| *of == suite.path))
-    };
+    let ids: HashSet<(Option<&str>, &str)> = ids.iter().map(|(suite, id)| (suite.as_deref(), id.as_str())).collect();
+    let failed = |suite: &Suite, id: &str| ids.contains(&(Some(suite.path.as_str()), id)) || ids.contains(&(None, id));
     let mut cases = Vec::new();
     for suite in suites {
         let bad = suite.cases.iter().filter(|case| failed(suite, &case.id));

@@ -1,0 +1,317 @@
+//! The project's engines behind the vectors: from what a vector gives to what the library answers.
+//!
+//! What the library cannot be asked yet is [`Unanswered::NotSupported`], which is a failure, not a skip.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forge::check::{self, Rules};
+use forge::conversation::{Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
+use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
+use forge::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
+use forge::report::console::{self, Line};
+use forge::report::{Verdicts, suite_result};
+use forge::suite::{self, Case, Mode, Suite};
+use forge::verdict::Totals;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::vector::{Answer, Vector};
+
+/// Why there is no answer to a vector.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The library has no such thing so far.
+    NotSupported(String),
+    /// The vector is not what its kind asks for.
+    Invalid(String),
+}
+
+impl From<String> for Unanswered {
+    fn from(error: String) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+/// What the library answers to a vector.
+pub(crate) fn answer(vector: &Vector) -> Result<Answer, Unanswered> {
+    match vector.kind().as_str() {
+        "contract-case" => contract_case(vector),
+        "contract-suite" => contract_suite(vector),
+        "contract-file" => contract_file(vector),
+        "contract-file-hash" => {
+            let text: String = needed(vector, "text")?;
+            Ok(fields(&json!({ "evalFileHash": suite::file_hash(text.as_bytes()) }), &[]))
+        }
+        "contract-staleness" => Err(not_supported("staleness")),
+        "contract-baseline" => Err(not_supported("comparison with a baseline")),
+        _ => Err(not_supported("Agent Test Framework V2")),
+    }
+}
+
+fn not_supported(what: &str) -> Unanswered {
+    Unanswered::NotSupported(what.to_owned())
+}
+
+fn contract_case(vector: &Vector) -> Result<Answer, Unanswered> {
+    let case: &RawValue = needed(vector, "case")?;
+    let tier: Option<String> = vector.given("tier")?;
+    let path = format!("vector.{}.json", tier.as_deref().unwrap_or("golden"));
+    let suite = match parse(&path, &format!("[{}]", case.get()))? {
+        Ok(suite) => suite,
+        Err(refused) => return Ok(Answer::Refused(refused)),
+    };
+    has_no_place_for(vector, &["seed", "snapshot", "estimatedTokens", "estimatedCostUsd"])?;
+    let recorded = Recorded { response: vector.given("response")?, failure: vector.given("failure")? };
+    let routing_only = vector.given::<String>("toolExecution")?.as_deref() == Some("routing-only");
+    let live_mode = if routing_only { ToolMode::RoutingOnly } else { ToolMode::Live };
+    let strict = vector.given("strict")?.unwrap_or(false);
+    let recorded: BTreeMap<String, Recorded> = suite.cases.iter().map(|case| case.id.clone()).zip([recorded]).collect();
+    let judged = judge(&suite, &recorded, live_mode, strict)?;
+    let mut answer = judged.cases.into_iter().next().ok_or("the file holds no case".to_owned())?;
+    answer.insert("agentCalled".to_owned(), Value::Bool(suite.cases.iter().any(|case| !case.messages.is_empty())));
+    Ok(Answer::Fields { fields: answer, load_warnings: warnings(&suite) })
+}
+
+fn contract_suite(vector: &Vector) -> Result<Answer, Unanswered> {
+    let cases: &RawValue = needed(vector, "cases")?;
+    let suite = match parse("vector.golden.json", cases.get())? {
+        Ok(suite) => suite,
+        Err(refused) => return Ok(Answer::Refused(refused)),
+    };
+    has_no_place_for(vector, &["seed", "snapshot"])?;
+    let recorded: BTreeMap<String, Recorded> = needed(vector, "recorded")?;
+    let strict = vector.given("strict")?.unwrap_or(false);
+    let judged = judge(&suite, &recorded, ToolMode::Live, strict)?;
+    let answer = json!({ "summary": judged.summary, "cases": judged.cases, "consoleTotals": judged.console_totals });
+    Ok(fields(&answer, &warnings(&suite)))
+}
+
+fn contract_file(vector: &Vector) -> Result<Answer, Unanswered> {
+    let text: String = needed(vector, "text")?;
+    Ok(match parse("vector.golden.json", &text)? {
+        Ok(suite) => {
+            let metadata = suite.metadata.as_ref().map_or("null".to_owned(), forge::json::Json::stringify);
+            let metadata: Value = serde_json::from_str(&metadata).map_err(|error| format!("metadata: {error}"))?;
+            let ids: Vec<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
+            fields(&json!({ "metadata": metadata, "caseIds": ids }), &warnings(&suite))
+        }
+        Err(refused) => Answer::Refused(refused),
+    })
+}
+
+/// Reads a suite. A file that is refused only because something in it is not supported yet is refused for the wrong
+/// reason, whatever a vector expects.
+fn parse(path: &str, text: &str) -> Result<Result<Suite, String>, Unanswered> {
+    match suite::parse(path, text.as_bytes()) {
+        Ok(suite) => Ok(Ok(suite)),
+        Err(errors) if errors.0.iter().all(|finding| finding.message.contains("supported by this version")) => {
+            Err(Unanswered::NotSupported(errors.to_string()))
+        }
+        Err(errors) => Ok(Err(errors.to_string())),
+    }
+}
+
+fn has_no_place_for(vector: &Vector, keys: &[&str]) -> Result<(), Unanswered> {
+    let given = keys.iter().find(|key| vector.given.get(**key).is_some_and(|value| value.get() != "null"));
+    given.map_or(Ok(()), |key| Err(not_supported(&format!("given.{key}"))))
+}
+
+fn needed<'a, T: Deserialize<'a>>(vector: &'a Vector, key: &str) -> Result<T, Unanswered> {
+    vector.given(key)?.ok_or_else(|| Unanswered::Invalid(format!("given.{key} is missing")))
+}
+
+fn fields(object: &Value, load_warnings: &[String]) -> Answer {
+    Answer::Fields { fields: object.as_object().cloned().unwrap_or_default(), load_warnings: load_warnings.to_vec() }
+}
+
+fn warnings(suite: &Suite) -> Vec<String> {
+    suite.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// What was recorded of one case.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    response: Option<Response>,
+    failure: Option<RecordedFailure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Response {
+    #[serde(rename = "response")]
+    text: String,
+    tool_calls: Vec<Record>,
+    duration_ms: Box<RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Record {
+    name: String,
+    success: bool,
+    duration_ms: Box<RawValue>,
+    params: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RecordedFailure {
+    kind: String,
+    #[serde(default)]
+    message: String,
+    duration_ms: Box<RawValue>,
+}
+
+impl Recorded {
+    fn exchange(&self) -> Result<Exchange, String> {
+        let (transcript, failure) = match (&self.response, &self.failure) {
+            (Some(response), None) => (response.transcript()?, None),
+            (None, Some(failure)) => {
+                let duration = milliseconds(&failure.duration_ms)?;
+                let failure = match failure.kind.as_str() {
+                    "timeout" => Failure::Timeout,
+                    _ => Failure::Agent(failure.message.clone()),
+                };
+                (Transcript { duration, ..Transcript::default() }, Some(failure))
+            }
+            _ => return Err("one of response and failure is needed".to_owned()),
+        };
+        Ok(Exchange { transcript, failure, warnings: Vec::new() })
+    }
+}
+
+impl Response {
+    fn transcript(&self) -> Result<Transcript, String> {
+        let tool_calls =
+            self.tool_calls.iter().enumerate().map(|(index, record)| record.call(index)).collect::<Result<_, _>>()?;
+        let duration = milliseconds(&self.duration_ms)?;
+        Ok(Transcript { response: self.text.clone(), tool_calls, usage: None, duration })
+    }
+}
+
+impl Record {
+    fn call(&self, index: usize) -> Result<ToolCall, String> {
+        let payload = |raw: &Option<Box<RawValue>>| -> Result<Option<Payload>, String> {
+            let text = raw.as_deref().map(|raw| JsonText::new(raw.get())).transpose();
+            text.map(|text| text.map(Payload::Json)).map_err(|error| format!("{}: {error}", self.name))
+        };
+        Ok(ToolCall {
+            call_id: index.to_string(),
+            name: self.name.clone(),
+            params: payload(&self.params)?,
+            outcome: Some(if self.success {
+                ToolOutcome::Result(payload(&self.result)?)
+            } else {
+                ToolOutcome::Error(Fault::message(self.error.clone().unwrap_or_default()))
+            }),
+            duration: Some(milliseconds(&self.duration_ms)?),
+        })
+    }
+}
+
+/// A number of milliseconds as written; `str::parse` rounds correctly, which `serde_json` does not promise.
+fn milliseconds(raw: &RawValue) -> Result<Duration, String> {
+    let millis: f64 = raw.get().parse().map_err(|error| format!("durationMs: {}: {error}", raw.get()))?;
+    Duration::try_from_secs_f64(millis / 1000.0).map_err(|error| format!("durationMs: {millis}: {error}"))
+}
+
+/// What the report says of a suite.
+struct Judged {
+    summary: Value,
+    cases: Vec<Map<String, Value>>,
+    console_totals: String,
+}
+
+/// Judges the cases of a suite as the engine does, and takes the answer out of the report.
+fn judge(
+    suite: &Suite,
+    recorded: &BTreeMap<String, Recorded>,
+    live_mode: ToolMode,
+    strict: bool,
+) -> Result<Judged, Unanswered> {
+    let path: Arc<str> = suite.path.as_str().into();
+    let mut verdicts = Verdicts::default();
+    let mut results = Vec::new();
+    for case in &suite.cases {
+        let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), attempt: 1 };
+        take(&mut verdicts, &case_ref, event::Payload::CasePlanned { name: case.description.clone() });
+        results.push((case_ref, judge_case(case, recorded.get(&case.id), live_mode, strict)?));
+    }
+    for (case_ref, result) in results {
+        take(&mut verdicts, &case_ref, event::Payload::CaseFinished(Box::new(result)));
+    }
+    let (run, info) = run_of(suite, strict);
+    let mut report = Vec::new();
+    suite_result::write_suite(&run, &info, &verdicts, &mut report).map_err(|error| error.to_string())?;
+    let mut report: Value = serde_json::from_slice(&report).map_err(|error| format!("the report: {error}"))?;
+    let cases = report["cases"].as_array().into_iter().flatten().filter_map(Value::as_object).cloned().collect();
+    let lines: Vec<Line> = verdicts.of_suite(&suite.path).map(Line::of).collect();
+    Ok(Judged { summary: report["summary"].take(), cases, console_totals: console::totals(&lines) })
+}
+
+fn judge_case(
+    case: &Case,
+    recorded: Option<&Recorded>,
+    live_mode: ToolMode,
+    strict: bool,
+) -> Result<forge::verdict::CaseResult, Unanswered> {
+    if case.messages.is_empty() {
+        return Ok(check::no_input());
+    }
+    let recorded = recorded.ok_or_else(|| format!("nothing is recorded for the case {:?}", case.id))?;
+    let tool_mode = match &case.mode {
+        Mode::Stubbed { .. } => ToolMode::Stub,
+        Mode::Single => live_mode,
+    };
+    Ok(check::judge(case, recorded.exchange()?, Rules { strict, tool_mode }))
+}
+
+fn take(verdicts: &mut Verdicts, case: &CaseRef, payload: event::Payload) {
+    let at = jiff::Timestamp::UNIX_EPOCH;
+    verdicts.take(&Arc::new(RunEvent { sequence: 0, at, case: Some(case.clone()), turn: 0, payload }));
+}
+
+/// A run of just this suite; reports want to know about it.
+fn run_of(suite: &Suite, strict: bool) -> (Run, SuiteInfo) {
+    let info = SuiteInfo {
+        path: suite.path.clone(),
+        tool_name: suite.tool_name.clone(),
+        tier: suite.tier.name().to_owned(),
+        eval_file_hash: suite.file_hash.clone(),
+        cases: u32::try_from(suite.cases.len()).unwrap_or(u32::MAX),
+        warnings: warnings(suite),
+    };
+    let spec = RunSpec {
+        bundle: [0; 32],
+        bundle_size: 0,
+        agent_id: "agent".to_owned(),
+        case_patterns: Vec::new(),
+        cases: Vec::new(),
+        concurrency: 1,
+        case_timeout: DEFAULT_CASE_TIMEOUT,
+        suites: vec![suite.path.clone()],
+        targets: Vec::new(),
+        strict,
+    };
+    let run = Run {
+        run_id: "run".to_owned(),
+        spec,
+        state: State::Passed,
+        totals: Totals::default(),
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        finished_at: None,
+        last_sequence: 0,
+        error: None,
+        warnings: Vec::new(),
+        agent: None,
+        agent_endpoint: String::new(),
+        suites: vec![info.clone()],
+    };
+    (run, info)
+}
