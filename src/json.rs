@@ -296,6 +296,14 @@ struct Parser<'a> {
     spans: Option<Vec<Spans>>,
 }
 
+/// A place in the text.
+#[derive(Clone, Copy)]
+struct Mark {
+    pos: usize,
+    line: u32,
+    line_start: usize,
+}
+
 impl Parser<'_> {
     fn document(&mut self) -> Result<Json, ParseError> {
         self.skip_space();
@@ -403,10 +411,7 @@ impl Parser<'_> {
                 !seen.insert(key.clone())
             };
             if repeated {
-                return Err(ParseError {
-                    message: format!("the key {key:?} is written twice in one object"),
-                    ..at_key
-                });
+                return Err(self.error_at(at_key, format!("the key {key:?} is written twice in one object")));
             }
             self.skip_space();
             if self.peek() != Some(b':') {
@@ -589,6 +594,15 @@ mod tests {
         }
         let deep = "[".repeat(100_000);
         assert!(Json::parse(&deep).unwrap_err().message.contains("nested deeper"));
+    }
+
+    /// Not a matter of seconds: with work for the whole line at each escape and key this would take hours.
+    #[test]
+    fn long_lines_are_read_once() {
+        let text = "\\n".repeat(1_000_000);
+        assert_eq!(parse(&format!("\"{text}\"")).as_str().map(str::len), Some(1_000_000));
+        let objects = r#"{"a":1},"#.repeat(200_000);
+        assert_eq!(parse(&format!("[{objects}{{}}]")).as_array().map(<[_]>::len), Some(200_001));
     }
 
     #[test]

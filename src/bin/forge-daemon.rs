@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use forge::daemon::config::{self, Config, LogFormat, Overrides};
 use forge::daemon::status::chain;
+use forge::daemon::{Daemon, DaemonError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -59,30 +60,34 @@ async fn main() -> ExitCode {
     if let Err(error) = start_log(&config) {
         return fail(2, &error);
     }
-    match run(config).await {
+    match run(&config).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(3, &message),
+        Err((code, message)) => fail(code, &message),
     }
 }
 
-async fn run(config: Config) -> Result<(), String> {
+async fn run(config: &Config) -> Result<(), (u8, String)> {
     let listen = config.listen;
     let listener = TcpListener::bind(listen).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("{listen} is in use; stop what listens there, or choose another --listen")
+            (3, format!("{listen} is in use; stop what listens there, or choose another --listen"))
         }
-        _ => format!("cannot listen on {listen}: {error}"),
+        _ => (3, format!("cannot listen on {listen}: {error}")),
     })?;
-    let address = listener.local_addr().map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let address = listener.local_addr().map_err(|error| (3, format!("cannot listen on {listen}: {error}")))?;
+    let daemon = Daemon::prepare(config).map_err(|error| match &error {
+        DaemonError::Agents(_) => (2, chain(&error)),
+        _ => (3, chain(&error)),
+    })?;
     let shutdown = CancellationToken::new();
-    let signals = watch_signals(shutdown.clone()).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let signals = watch_signals(shutdown.clone()).map_err(|error| (3, format!("cannot wait for signals: {error}")))?;
     let mut stdout = std::io::stdout();
     // Whoever started the daemon may not be reading; that is no reason to stop.
     let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());
     tracing::info!(%address, data_dir = %config.data_dir.display(), agents = config.agents.len(), "started");
-    let served = forge::daemon::serve(listener, config, shutdown).await;
+    let served = daemon.serve(listener, shutdown).await;
     signals.abort();
-    served.map_err(|error| chain(&error))
+    served.map_err(|error| (3, chain(&error)))
 }
 
 /// The first signal asks the daemon to stop, the second one does not ask.
@@ -115,6 +120,7 @@ fn start_log(config: &Config) -> Result<(), String> {
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
-    eprintln!("forge-daemon: {message}");
+    // That nobody listens is no reason to panic.
+    let _ = writeln!(std::io::stderr(), "forge-daemon: {message}");
     ExitCode::from(code)
 }

@@ -1,5 +1,6 @@
 //! Stands in for agents that do not speak the protocol. Everything is in the library.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -10,7 +11,7 @@ async fn main() -> ExitCode {
     match run(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("forge-sidecar: {error}");
+            let _ = writeln!(std::io::stderr(), "forge-sidecar: {error}");
             ExitCode::from(error.exit_code())
         }
     }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use super::client::Client;
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, note, print};
 use crate::report::printable;
 use crate::wire::call::{description_from_proto, duration_from_proto};
 use crate::wire::control as pb;
@@ -58,8 +58,8 @@ pub(super) async fn agents(daemon: Option<String>, command: AgentsCommand) -> Re
         AgentsCommand::Describe { id } => describe(&client, id).await,
         AgentsCommand::Probe { id } => probe(&client, id).await,
         AgentsCommand::Remove { id } => {
-            let removed = client.agents().remove_agent(pb::RemoveAgentRequest { agent_id: id.clone() }).await;
-            removed.map_err(|status| CliError::of_status("removing the agent", &status))?;
+            let request = pb::RemoveAgentRequest { agent_id: id.clone() };
+            client.ask("removing the agent", client.agents().remove_agent(request)).await?;
             print(&format!("removed {id}\n"))?;
             Ok(Exit::Passed)
         }
@@ -75,8 +75,7 @@ async fn add(
 ) -> Result<Exit, CliError> {
     let agent = pb::Agent { agent_id: id, target: url, labels: labels.into_iter().collect(), ..pb::Agent::default() };
     let request = pb::RegisterAgentRequest { agent: Some(agent), skip_probe };
-    let added = client.agents().register_agent(request).await;
-    let added = added.map_err(|status| CliError::of_status("adding the agent", &status))?.into_inner();
+    let added = client.ask("adding the agent", client.agents().register_agent(request)).await?;
     let agent = added.agent.unwrap_or_default();
     print(&format!("added {} at {}\n", printable(&agent.agent_id), printable(&agent.target)))?;
     Ok(Exit::Passed)
@@ -86,8 +85,8 @@ async fn list(client: &Client) -> Result<Exit, CliError> {
     let mut page_token = String::new();
     let mut agents = Vec::new();
     loop {
-        let page = client.agents().list_agents(pb::ListAgentsRequest { page_size: 1000, page_token }).await;
-        let page = page.map_err(|status| CliError::of_status("asking for the agents", &status))?.into_inner();
+        let request = pb::ListAgentsRequest { page_size: 1000, page_token };
+        let page = client.ask("asking for the agents", client.agents().list_agents(request)).await?;
         agents.extend(page.agents);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -95,7 +94,7 @@ async fn list(client: &Client) -> Result<Exit, CliError> {
         }
     }
     if agents.is_empty() {
-        eprintln!("no agents; add one with `forgectl agents add ID URL`");
+        note("no agents; add one with `forgectl agents add ID URL`");
     }
     let width = agents.iter().map(|agent| agent.agent_id.len()).max().unwrap_or(0);
     for agent in agents {
@@ -110,8 +109,8 @@ async fn list(client: &Client) -> Result<Exit, CliError> {
 }
 
 async fn ask(client: &Client, id: &str) -> Result<pb::ProbeAgentResponse, CliError> {
-    let probed = client.agents().probe_agent(pb::ProbeAgentRequest { agent_id: id.to_owned() }).await;
-    let probed = probed.map_err(|status| CliError::of_status("asking the agent", &status))?.into_inner();
+    let request = pb::ProbeAgentRequest { agent_id: id.to_owned() };
+    let probed = client.ask("asking the agent", client.agents().probe_agent(request)).await?;
     if probed.agent.as_ref().is_some_and(|agent| agent.healthy) {
         return Ok(probed);
     }

@@ -1,13 +1,17 @@
 //! The daemon that forgectl talks to: one that is named, or one inside this process.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+use tonic::{Response, Status};
 
-use super::{CliError, Exit};
+use super::{CliError, Exit, note};
+use crate::daemon::Daemon;
 use crate::daemon::config::Config;
+use crate::daemon::status::chain;
 use crate::peer::agent::endpoint;
 use crate::peer::target::{AllowedTargets, Target};
 use crate::wire::control::agent_registry_service_client::AgentRegistryServiceClient;
@@ -17,6 +21,8 @@ use crate::wire::control::{GetInfoRequest, GetInfoResponse};
 
 /// Time to reach a daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Time for an answer.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Largest message of a daemon: a verdict holds the answer and all tool calls of its case.
 const MAX_MESSAGE_BYTES: usize = 128 << 20;
 
@@ -74,7 +80,8 @@ impl Client {
             ..Config::new(address, data_dir.path().to_owned())
         };
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(crate::daemon::serve(listener, config, shutdown.clone()));
+        let daemon = Daemon::prepare(&config).map_err(|error| failed("its data", &chain(&error)))?;
+        let task = tokio::spawn(daemon.serve(listener, shutdown.clone()));
         let embedded = Embedded { shutdown, task, _data_dir: data_dir };
         Self::open(format!("http://{address}"), &address.to_string(), Some(embedded)).await
     }
@@ -106,6 +113,32 @@ impl Client {
         self.embedded.is_some()
     }
 
+    /// Waits for an answer of the daemon while `doing` something, but not for ever.
+    pub(super) async fn ask<T>(
+        &self,
+        doing: &str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CliError> {
+        self.ask_within(ANSWER, doing, answer).await
+    }
+
+    /// The same for what may take longer.
+    pub(super) async fn ask_within<T>(
+        &self,
+        time: Duration,
+        doing: &str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CliError> {
+        match tokio::time::timeout(time, answer).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(CliError::of_status(doing, &status)),
+            Err(_) => {
+                let message = format!("{doing}: the daemon at {} gave no answer within {} s", self.url, time.as_secs());
+                Err(CliError::new(Exit::CouldNotRun, message))
+            }
+        }
+    }
+
     pub(super) fn runs(&self) -> RunServiceClient<Channel> {
         RunServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
@@ -121,14 +154,14 @@ impl Client {
         embedded.shutdown.cancel();
         match embedded.task.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("forgectl: the daemon inside this process: {error}"),
-            Err(error) => eprintln!("forgectl: the daemon inside this process died: {error}"),
+            Ok(Err(error)) => note(&format!("forgectl: the daemon inside this process: {}", chain(&error))),
+            Err(error) => note(&format!("forgectl: the daemon inside this process died: {error}")),
         }
     }
 }
 
 /// The deepest cause of a status that the transport made up, else its message.
-fn deepest(status: &tonic::Status) -> String {
+fn deepest(status: &Status) -> String {
     let Some(mut error) = std::error::Error::source(status) else { return status.message().to_owned() };
     while let Some(next) = error.source() {
         error = next;

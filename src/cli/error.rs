@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use super::note;
 use crate::daemon::status as reasons;
 
 /// How forgectl ends.
@@ -55,17 +56,25 @@ impl From<Exit> for ExitCode {
 pub struct CliError {
     /// How forgectl ends.
     pub exit: Exit,
+    /// The daemon's machine-readable reason, if it came from there.
+    pub reason: String,
     message: String,
     /// More lines, such as the findings in a suite.
     details: Vec<String>,
     hint: Option<String>,
 }
 
+impl std::fmt::Display for CliError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl CliError {
     /// An error that says what could not be done.
     #[must_use]
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), details: Vec::new(), hint: None }
+        Self { exit, reason: String::new(), message: message.into(), details: Vec::new(), hint: None }
     }
 
     /// The same with lines below it.
@@ -97,10 +106,11 @@ impl CliError {
         } else {
             Vec::new()
         };
-        let error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
+        let mut error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
+        error.reason.clone_from(&reason);
         match (reason.as_str(), status.code()) {
             (reasons::AGENT_INVALID, Code::NotFound) => {
-                error.hint("name a known agent, or give its address: -n grpc://127.0.0.1:50051 or --agent ID=URL")
+                error.hint("name a known agent, or give its address with the scheme: -n grpc://127.0.0.1:50051")
             }
             (reasons::AGENT_INVALID, Code::PermissionDenied) => {
                 error.hint("the daemon's operator can allow it with `allowed_targets`, or add the agent to `[agents]`")
@@ -110,14 +120,22 @@ impl CliError {
         }
     }
 
+    /// Whoever read stdout has gone, as `head` does: nothing is wrong, and nothing is left to say.
+    #[must_use]
+    pub fn reader_left() -> Self {
+        Self::new(Exit::Passed, "")
+    }
+
     /// Writes the error to stderr.
-    pub fn print(&self) {
-        eprintln!("forgectl: {}", crate::report::printable(&self.message));
+    pub fn tell(&self) {
+        if !self.message.is_empty() {
+            note(&format!("forgectl: {}", self.message));
+        }
         for line in &self.details {
-            eprintln!("  {}", crate::report::printable(line));
+            note(&format!("  {line}"));
         }
         if let Some(hint) = &self.hint {
-            eprintln!("  hint: {hint}");
+            note(&format!("  hint: {hint}"));
         }
     }
 }

@@ -76,7 +76,10 @@ impl<'a> Follower<'a> {
                 detail: self.detail.into(),
                 case_patterns: Vec::new(),
             };
-            self.stream = Some(self.client.runs().watch_run(request).await?.into_inner());
+            let mut runs = self.client.runs();
+            let opened = tokio::time::timeout(SILENCE, runs.watch_run(request)).await;
+            let opened = opened.map_err(|_| Status::unavailable("it does not say anything any more"))??;
+            self.stream = Some(opened.into_inner());
         }
         let Some(stream) = &mut self.stream else { return Ok(None) };
         loop {

@@ -16,12 +16,13 @@ mod runs;
 mod status;
 mod watch;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::report::console::Look;
+use crate::report::printable;
 pub use error::{CliError, Exit};
 
 /// Run eval suites against agents
@@ -79,6 +80,8 @@ enum Command {
 /// Runs forgectl with the arguments of this process.
 pub async fn main() -> ExitCode {
     let Args { daemon, command } = Args::parse();
+    // CI sets variables to nothing to say that they are not set.
+    let daemon = daemon.filter(|url| !url.is_empty());
     let done = match command {
         Command::Run(args) => run::run(daemon, args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
@@ -97,21 +100,26 @@ pub async fn main() -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(error) => {
-            error.print();
+            error.tell();
             error.exit.into()
         }
     }
 }
 
-/// Writes to stdout; whoever does not want to read on is not an error.
+/// Writes data to stdout. Whoever does not want to read on ends the command, without a word: see
+/// [`CliError::reader_left`].
 fn print(text: &str) -> Result<(), CliError> {
-    use std::io::Write as _;
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::reader_left()),
         Err(error) => Err(CliError::new(Exit::CouldNotRun, format!("cannot write to stdout: {error}"))),
     }
+}
+
+/// Says something to the user on stderr. That nobody listens is no reason to stop.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
 /// How output to stdout looks: in colour on a terminal, unless `NO_COLOR` is set.

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
 use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
-use super::{CliError, Exit, look, print};
+use super::{CliError, Exit, look, note, print};
 use crate::bundle;
 use crate::daemon::status::BUNDLE_MISSING;
 use crate::event::{Payload, Run};
@@ -32,6 +31,10 @@ use progress::Progress;
 
 /// Bytes of a bundle that are sent at a time.
 const CHUNK: usize = 256 << 10;
+/// Time for a bundle on its way.
+const UPLOAD: Duration = Duration::from_mins(30);
+/// Time for a daemon to read the suites and accept a run.
+const CREATE: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -108,36 +111,44 @@ pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, C
         return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
             .hint("as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`"));
     }
-    check_outputs(&args.output)?;
-    let interrupts = Interrupts::watch()?;
+    check_outputs(&args)?;
+    if let Some((id, _)) = args.agent.iter().enumerate().find_map(|(n, a)| args.agent[..n].iter().find(|b| b.0 == a.0))
+    {
+        return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
+    }
     let inputs = Inputs::read(&sources)?;
-    let note = |text: &str| {
+    let say = |text: &str| {
         if !args.quiet {
-            eprintln!("{}", crate::report::printable(text));
+            note(text);
         }
     };
     for warning in inputs.warnings() {
-        note(&format!("⚠ {warning}"));
+        say(&format!("⚠ {warning}"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);
     if daemon.is_none() && args.detach {
         return Err(CliError::new(Exit::Usage, "--detach needs a daemon that goes on when forgectl ends")
             .hint("give its address with --daemon URL or FORGE_DAEMON"));
     }
+    // Not before: until here Ctrl-C may simply end the process.
+    let interrupts = Interrupts::watch()?;
     let client = match daemon {
         Some(url) => Client::connect(&url).await?,
         None => Client::embed().await?,
     };
     if client.is_embedded() {
-        note("no daemon given: running one inside this process");
+        say("no daemon given: running one inside this process");
     }
-    let result = tokio::select! {
-        result = run_on(&client, &args, inputs, &interrupts) => result,
-        // Whatever is being waited for: the second time we leave.
-        () = interrupts.second() => return Err(CliError::new(Exit::Interrupted, "left at once")),
-    };
+    let result = run_on(&client, &args, inputs, &interrupts).await;
     client.close().await;
-    result
+    match result {
+        Ok(_) if interrupts.any() => Ok(Exit::Interrupted),
+        Err(mut error) if interrupts.any() => {
+            error.exit = Exit::Interrupted;
+            Err(error)
+        }
+        result => result,
+    }
 }
 
 async fn run_on(client: &Client, args: &RunArgs, inputs: Inputs, interrupts: &Interrupts) -> Result<Exit, CliError> {
@@ -163,38 +174,43 @@ async fn run_on(client: &Client, args: &RunArgs, inputs: Inputs, interrupts: &In
         targets,
         strict: args.strict,
     };
-    let run = tokio::select! {
-        run = create(client, &spec, packed) => run?,
-        () = interrupts.first() => return Err(CliError::new(Exit::Interrupted, "interrupted before the run began")),
-    };
+    let run = create(client, &spec, packed).await?;
     if args.detach {
         print(&format!("{}\n", run.run_id))?;
         return Ok(Exit::Passed);
     }
     let ended = follow(client, args, &run, interrupts).await?;
-    write_results(client, args, &ended.run).await?;
-    tell(&ended)?;
-    Ok(if interrupts.any() { Exit::Interrupted } else { Exit::of_run(ended.run.exit_code()) })
+    // First what people wait for, then the files, whatever became of the other.
+    let told = tell(args, &ended);
+    let written = write_results(client, args, &ended.run).await;
+    match told {
+        Err(error) if error.exit != Exit::Passed => return Err(error),
+        Ok(()) | Err(_) => written?,
+    }
+    Ok(Exit::of_run(ended.run.exit_code()))
 }
 
 /// Creates the run, and uploads the bundle if the daemon does not have it yet.
 async fn create(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<Run, CliError> {
-    use tonic_types::StatusExt as _;
     let request = pb::CreateRunRequest {
         // The same id both times: should the first answer get lost, there is still only one run.
         request_id: Uuid::new_v4().to_string(),
         spec: Some(spec_to_proto(spec)),
         validate_only: false,
     };
-    let mut created = client.runs().create_run(request.clone()).await;
-    let is_missing =
-        |status: &tonic::Status| status.get_details_error_info().is_some_and(|info| info.reason == BUNDLE_MISSING);
-    if created.as_ref().is_err_and(is_missing) {
-        upload(client, spec, packed).await?;
-        created = client.runs().create_run(request).await;
-    }
-    let run = created.map_err(|status| CliError::of_status("starting the run", &status))?.into_inner().run;
-    read_run(run)
+    let create = async || {
+        let mut runs = client.runs();
+        client.ask_within(CREATE, "starting the run", runs.create_run(request.clone())).await
+    };
+    // The daemon has the bundle if the same was sent before; asking is cheaper than sending.
+    let created = match create().await {
+        Err(error) if error.reason == BUNDLE_MISSING => {
+            upload(client, spec, packed).await?;
+            create().await?
+        }
+        created => created?,
+    };
+    read_run(created.run)
 }
 
 /// Reads a run that a daemon answered.
@@ -211,8 +227,7 @@ async fn upload(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<(), 
     let chunks = packed.chunks(CHUNK).map(|chunk| Frame::Chunk(chunk.to_vec())).collect::<Vec<_>>();
     let frames = std::iter::once(Frame::Header(bundle)).chain(chunks);
     let frames = tokio_stream::iter(frames.map(|frame| pb::UploadBundleRequest { frame: Some(frame) }));
-    let uploaded = client.runs().upload_bundle(frames).await;
-    uploaded.map(|_| ()).map_err(|status| CliError::of_status("uploading the suite", &status))
+    client.ask_within(UPLOAD, "uploading the suite", client.runs().upload_bundle(frames)).await.map(|_| ())
 }
 
 /// A run that is over, and what the console shows of it.
@@ -270,17 +285,17 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
 
 async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
     let request = pb::CancelRunRequest { run_id: run_id.to_owned(), reason: "interrupted".to_owned() };
-    if let Err(status) = client.runs().cancel_run(request).await {
-        progress.note(&format!("the run could not be cancelled: {}", status.message()));
+    if let Err(error) = client.ask("cancelling the run", client.runs().cancel_run(request)).await {
+        progress.note(&error.to_string());
     }
 }
 
 /// Prints the summary of each suite, or why there is none.
-fn tell(ended: &Ended) -> Result<(), CliError> {
+fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
     let run = &ended.run;
     if let Some(fault) = &run.error {
         return Err(CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message))
-            .hint("start the agent, or correct its address"));
+            .hint("is it running, and is this its address?"));
     }
     let look: Look = look();
     for (index, suite) in run.suites.iter().enumerate() {
@@ -288,23 +303,38 @@ fn tell(ended: &Ended) -> Result<(), CliError> {
         if lines.is_empty() {
             continue;
         }
-        // Those of the files were told before the run.
-        let warnings: &[String] = if index + 1 == run.suites.len() { &run.warnings } else { &[] };
-        print(&summary(suite, lines, warnings, look))?;
+        // Those of the file were told before the run, unless nothing was.
+        let of_suite = suite.warnings.iter().filter(|_| args.quiet);
+        let of_run = run.warnings.iter().filter(|_| index + 1 == run.suites.len());
+        let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
+        print(&summary(suite, lines, &warnings, look))?;
     }
     Ok(())
 }
 
-/// Only formats that exist, before anything runs.
-fn check_outputs(files: &[PathBuf]) -> Result<(), CliError> {
-    let unknown = files.iter().find(|file| file.extension().is_none_or(|ending| ending != "json"));
-    match unknown {
-        None => Ok(()),
-        Some(file) => {
-            Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-                .hint("results are written as .json"))
-        }
+/// Only formats that exist, and only folders that can be written to: a run may take hours, and its results are not lost
+/// for a typing mistake.
+fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
+    let unknown = args.output.iter().find(|file| file.extension().is_none_or(|ending| ending != "json"));
+    if let Some(file) = unknown {
+        return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
+            .hint("results are written as .json"));
     }
+    if args.detach {
+        return Ok(());
+    }
+    let folders = args.output.iter().map(|file| folder_of(file)).chain([args.output_dir.as_path()]);
+    for folder in folders {
+        std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
+            CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
+                .hint("choose other places with --output-dir DIR and -o FILE")
+        })?;
+    }
+    Ok(())
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Writes one file an eval file into the output directory, and the files of `-o`.
@@ -334,16 +364,18 @@ async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Resul
     use std::io::Write as _;
     let failed =
         |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(file);
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut temp =
         tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
     let request =
         pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: suite.to_owned() };
-    let of_status = |status: tonic::Status| CliError::of_status("fetching the result", &status);
-    let mut chunks = client.runs().fetch_artifact(request).await.map_err(of_status)?.into_inner();
-    while let Some(chunk) = chunks.next().await {
-        temp.write_all(&chunk.map_err(of_status)?.chunk).map_err(failed)?;
+    let doing = "fetching the result";
+    let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
+    loop {
+        let next = async { chunks.message().await.map(tonic::Response::new) };
+        let Some(chunk) = client.ask(doing, next).await? else { break };
+        temp.write_all(&chunk.chunk).map_err(failed)?;
     }
     temp.persist(file).map_err(|error| failed(error.error))?;
     Ok(())

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use super::client::Client;
 use super::run::{read_run, verdicts};
-use super::{CliError, Exit, look, print};
+use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
 use crate::report::console::{Line, summary};
 use crate::report::printable;
@@ -39,9 +39,8 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
         RunsCommand::Show { run_id } => show(&client, &run_id).await,
         RunsCommand::Cancel { run_id } => {
             let request = pb::CancelRunRequest { run_id, reason: "forgectl runs cancel".to_owned() };
-            let cancelled = client.runs().cancel_run(request).await;
-            let cancelled = cancelled.map_err(|status| CliError::of_status("cancelling the run", &status))?;
-            let run = read_run(cancelled.into_inner().run)?;
+            let cancelled = client.ask("cancelling the run", client.runs().cancel_run(request)).await?;
+            let run = read_run(cancelled.run)?;
             print(&format!("{} {}\n", run.run_id, run.state.name()))?;
             Ok(Exit::Passed)
         }
@@ -53,8 +52,8 @@ async fn list(client: &Client, limit: usize) -> Result<Exit, CliError> {
     let mut runs: Vec<Run> = Vec::new();
     while runs.len() < limit {
         let page_size = i32::try_from((limit - runs.len()).min(500)).unwrap_or(500);
-        let page = client.runs().list_runs(pb::ListRunsRequest { page_size, page_token }).await;
-        let page = page.map_err(|status| CliError::of_status("asking for the runs", &status))?.into_inner();
+        let request = pb::ListRunsRequest { page_size, page_token };
+        let page = client.ask("asking for the runs", client.runs().list_runs(request)).await?;
         for run in page.runs {
             runs.push(read_run(Some(run))?);
         }
@@ -64,7 +63,7 @@ async fn list(client: &Client, limit: usize) -> Result<Exit, CliError> {
         }
     }
     if runs.is_empty() {
-        eprintln!("no runs");
+        note("no runs");
     }
     for run in runs {
         print(&format!("{}\n", line(&run)))?;
@@ -80,15 +79,15 @@ fn line(run: &Run) -> String {
 }
 
 async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
-    let got = client.runs().get_run(pb::GetRunRequest { run_id: run_id.to_owned() }).await;
-    let got = got.map_err(|status| CliError::of_status("asking for the run", &status))?.into_inner();
+    let request = pb::GetRunRequest { run_id: run_id.to_owned() };
+    let got = client.ask("asking for the run", client.runs().get_run(request)).await?;
     let run = read_run(got.run)?;
     print(&format!("{}\n", line(&run)))?;
     if let Some(fault) = &run.error {
         print(&format!("the run could not begin: {}\n", printable(&fault.message)))?;
     }
     if !run.state.is_final() {
-        eprintln!("the run is not over; `forgectl watch {run_id}` follows it");
+        note(&format!("the run is not over; `forgectl watch {run_id}` follows it"));
         return Ok(Exit::Passed);
     }
     let (run, verdicts) = verdicts(client, run_id).await?;

@@ -7,13 +7,12 @@ use crate::wire::run::run_from_proto;
 
 pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
-    let runs = client.runs().list_runs(ListRunsRequest { page_size: 500, ..ListRunsRequest::default() }).await;
-    let runs = runs.map_err(|status| CliError::of_status("asking for its runs", &status))?.into_inner().runs;
+    let request = ListRunsRequest { page_size: 500, ..ListRunsRequest::default() };
+    let runs = client.ask("asking for its runs", client.runs().list_runs(request)).await?.runs;
     let open =
         runs.iter().filter_map(|run| run_from_proto(run.clone()).ok()).filter(|run| !run.state.is_final()).count();
-    let agents =
-        client.agents().list_agents(ListAgentsRequest { page_size: 1000, ..ListAgentsRequest::default() }).await;
-    let agents = agents.map_err(|status| CliError::of_status("asking for its agents", &status))?.into_inner().agents;
+    let request = ListAgentsRequest { page_size: 1000, ..ListAgentsRequest::default() };
+    let agents = client.ask("asking for its agents", client.agents().list_agents(request)).await?.agents;
     let info = &client.info;
     print(&format!(
         "daemon     {}\nversion    {}\nrevision   {} to {}\nfeatures   {}\nagents     {}\nruns       {} kept, {open} waiting or running\n",

@@ -65,68 +65,91 @@ pub enum DaemonError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
-/// configured time, and returns when everything is told and closed.
-///
-/// # Errors
-/// When the daemon cannot start, or its server gives up.
-pub async fn serve(listener: TcpListener, config: Config, shutdown: CancellationToken) -> Result<(), DaemonError> {
-    let _lock = lock(&config.data_dir)?;
-    let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
-    let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
-    let store = Arc::new(Store::new(config.keep_runs));
-    let manager = Manager::new(store, Arc::clone(&directory), bundles, config.max_parallel_runs);
-    let manager = Arc::new(manager);
+/// A daemon that is ready to serve.
+#[derive(Debug)]
+pub struct Daemon {
+    manager: Arc<Manager>,
+    directory: Arc<Directory>,
+    drain: Duration,
+    /// Holds the data directory for this daemon alone, as long as it is open.
+    _lock: std::fs::File,
+}
 
-    let (health, health_service) = tonic_health::server::health_reporter();
-    let services =
-        ["", "forge.control.v1.RunService", "forge.control.v1.InfoService", "forge.control.v1.AgentRegistryService"];
-    for service in services {
-        health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
+impl Daemon {
+    /// Sets everything up that can go wrong before anybody is served.
+    ///
+    /// # Errors
+    /// When the data directory or an agent of the configuration cannot be used.
+    pub fn prepare(config: &Config) -> Result<Self, DaemonError> {
+        let lock = lock(&config.data_dir)?;
+        let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
+        let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
+        let store = Arc::new(Store::new(config.keep_runs));
+        let manager = Manager::new(store, Arc::clone(&directory), bundles, config.max_parallel_runs);
+        Ok(Self { manager: Arc::new(manager), directory, drain: config.drain, _lock: lock })
     }
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(crate::wire::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let closed = CancellationToken::new();
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .add_service(health_service)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .add_service(InfoServiceServer::new(info::Info))
-        .add_service(
-            RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
-                .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
-        )
-        .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory)))
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
-            closed.clone().cancelled_owned(),
-        );
-    let stop = async {
-        shutdown.cancelled().await;
-        tracing::info!("stopping: no new runs, waiting for cases in flight");
+
+    /// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
+    /// configured time, and returns when everything is told and closed.
+    ///
+    /// # Errors
+    /// When the server gives up.
+    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
+        let Self { manager, directory, drain, _lock } = self;
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let services = [
+            "",
+            "forge.control.v1.RunService",
+            "forge.control.v1.InfoService",
+            "forge.control.v1.AgentRegistryService",
+        ];
         for service in services {
-            health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+            health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
         }
-        if manager.drain(config.drain).await {
-            // Whoever waited for one of these runs now fetches what came of it.
-            tokio::time::sleep(LINGER).await;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(crate::wire::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let closed = CancellationToken::new();
+        let server = Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
+            .add_service(health_service)
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?)
+            .add_service(InfoServiceServer::new(info::Info))
+            .add_service(
+                RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
+                    .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
+            )
+            .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory)))
+            .serve_with_incoming_shutdown(
+                TcpIncoming::from(listener).with_nodelay(Some(true)),
+                closed.clone().cancelled_owned(),
+            );
+        let stop = async {
+            shutdown.cancelled().await;
+            tracing::info!("stopping: no new runs, waiting for cases in flight");
+            for service in services {
+                health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+            }
+            if manager.drain(drain).await {
+                // Whoever waited for one of these runs now fetches what came of it.
+                tokio::time::sleep(LINGER).await;
+            }
+            closed.cancel();
+            // Watchers got their last event; whoever does not read it is not waited for.
+            tokio::time::sleep(CLOSING).await;
+        };
+        tokio::select! {
+            served = server => served?,
+            () = stop => {}
         }
-        closed.cancel();
-        // Watchers got their last event; whoever does not read it is not waited for.
-        tokio::time::sleep(CLOSING).await;
-    };
-    tokio::select! {
-        served = server => served?,
-        () = stop => {}
+        manager.farewells().finish().await;
+        tracing::info!("stopped");
+        Ok(())
     }
-    manager.farewells().finish().await;
-    tracing::info!("stopped");
-    Ok(())
 }
 
 /// Holds the data directory for this daemon alone, as long as the file is open.

@@ -109,7 +109,7 @@ impl RunService for Runs {
         let more = runs.len() > size;
         runs.truncate(size);
         let next_page_token = runs.last().filter(|_| more).map(|run| run.run_id.clone()).unwrap_or_default();
-        Ok(Response::new(pb::ListRunsResponse { runs: runs.iter().map(run_to_proto).collect(), next_page_token }))
+        Ok(Response::new(pb::ListRunsResponse { runs: runs.iter().map(listed).collect(), next_page_token }))
     }
 
     async fn cancel_run(
@@ -163,6 +163,22 @@ impl RunService for Runs {
         });
         Ok(Response::new(tokio_stream::iter(Box::new(pieces) as Pieces)))
     }
+}
+
+/// A run as it stands in a list: without what may be long. GetRun has all of it.
+fn listed(run: &Run) -> pb::Run {
+    let mut run = run_to_proto(run);
+    run.warnings.clear();
+    if let Some(spec) = &mut run.spec {
+        spec.cases.clear();
+    }
+    if let Some(agent) = &mut run.agent {
+        agent.tools.clear();
+    }
+    for suite in &mut run.suites {
+        suite.warnings.clear();
+    }
+    run
 }
 
 /// Cuts a piece of text so that each part fits into a message.

@@ -27,6 +27,8 @@ use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// Largest message an agent may send, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Largest description an agent may give of itself, in bytes.
+const MAX_DESCRIPTION_BYTES: usize = 2 << 20;
 /// Time that an agent has to answer `Describe`.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one attempt to connect.
@@ -133,7 +135,7 @@ impl Agent {
                 daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
                 host_capabilities: Vec::new(),
             };
-            let mut client = self.client();
+            let mut client = self.client().max_decoding_message_size(MAX_DESCRIPTION_BYTES);
             let answer = tokio::time::timeout(DESCRIBE_TIMEOUT, client.describe(request)).await;
             let status = match answer {
                 Err(_) => return Err(DescribeError::Silent { url: url() }),
@@ -301,7 +303,10 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     }
     if speaks_no_grpc(status) || (!answered && status.code() == Code::Unimplemented) {
         // Whoever listens there, it is not the agent; that says nothing about the agent.
-        return Trouble::Over(Failure::Unreachable(format!("nothing there implements Invoke: {}", describe_status(status))));
+        return Trouble::Over(Failure::Unreachable(format!(
+            "nothing there implements Invoke: {}",
+            describe_status(status)
+        )));
     }
     Trouble::Over(match find::<h2::Error>(status) {
         Some(error) if error.is_go_away() && error.is_library() => {
@@ -351,7 +356,11 @@ fn connection_trouble(status: &Status) -> Option<String> {
     }
     let text = shorten(&deepest.to_string());
     // What HTTP/1 looks like to an HTTP/2 parser.
-    let hint = if text.contains("invalid size") { "; it does not seem to speak HTTP/2: is this the port for gRPC?" } else { "" };
+    let hint = if text.contains("invalid size") {
+        "; it does not seem to speak HTTP/2: is this the port for gRPC?"
+    } else {
+        ""
+    };
     Some(text + hint)
 }
 

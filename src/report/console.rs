@@ -9,7 +9,7 @@ use super::{Verdict, printable};
 use crate::event::SuiteInfo;
 use crate::verdict::{CaseResult, Outcome, whole_millis};
 
-/// Length of the rules above and below, and the least width of a line.
+/// Length of the rules above and below, where there is room for it.
 const RULE: usize = 67;
 /// Longest error that is shown, in columns; reports hold it whole.
 const MAX_ERROR: usize = 600;
@@ -57,14 +57,16 @@ impl Line {
 pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Look) -> String {
     let mut out = String::new();
     let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier);
-    let rest = "═".repeat(RULE.saturating_sub(title.width()).max(3));
+    let rule = RULE.min(look.width);
+    let title = clip(&title, rule.saturating_sub(3).max(20));
+    let rest = "═".repeat(rule.saturating_sub(title.width()).max(3));
     let bold = look.style(Style::new().bold());
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
     let columns = Columns::of(lines, look.width);
     for line in lines {
         write_line(&mut out, line, &columns, look);
     }
-    let _ = writeln!(out, "{}", "─".repeat(RULE));
+    let _ = writeln!(out, "{}", "─".repeat(rule));
     let _ = writeln!(out, "  {}", totals(lines));
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in warnings {
@@ -107,7 +109,7 @@ impl Columns {
         let id = widest(|line| line.id.width()).min(40);
         let millis = widest(|line| line.millis.to_string().len() + 2);
         // "  ✓ ", two blanks between the columns.
-        let room = width.max(RULE).saturating_sub(4 + id + 2 + 2 + millis);
+        let room = width.saturating_sub(4 + id + 2 + 2 + millis);
         Self { id, name: widest(|line| line.name.width()).min(room.max(10)), millis }
     }
 }
@@ -119,7 +121,7 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
         Outcome::Skipped => ("○", AnsiColor::Yellow),
     };
     let color = look.style(color.on_default());
-    let id = pad(&line.id, columns.id);
+    let id = pad(&clip(&line.id, columns.id), columns.id);
     let name = pad(&clip(&line.name, columns.name), columns.name);
     let millis = format!("{}ms", line.millis);
     let _ = writeln!(out, "  {color}{sign}{color:#} {id}  {name}  {millis:>width$}", width = columns.millis);
@@ -228,7 +230,7 @@ mod tests {
         let shown = summary(&suite(), &lines, &[], Look { width: 60, colors: false });
         let widths: Vec<usize> = shown.lines().skip(1).take(2).map(str::width).collect();
         assert_eq!(widths[0], widths[1]);
-        assert!(widths[0] <= RULE, "{shown}");
+        assert!(widths[0] <= 60, "{shown}");
         assert!(shown.contains("0/2 passed | 2 failed (1 errored, 1 not run) | 0 skipped"), "{shown}");
     }
 

@@ -27,7 +27,7 @@ pub struct Pieces {
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Open,
-    Head { suite: usize },
+    Head { suite: usize, position: usize },
     Case { suite: usize, position: usize, totals: Totals },
     Close,
     Nothing,
@@ -46,7 +46,7 @@ impl Pieces {
     }
 
     fn open(&mut self) -> serde_json::Result<String> {
-        self.next = if self.suites.is_empty() { Next::Close } else { Next::Head { suite: 0 } };
+        self.next = if self.suites.is_empty() { Next::Close } else { Next::Head { suite: 0, position: 0 } };
         if !self.is_list() {
             return Ok(String::new());
         }
@@ -55,20 +55,20 @@ impl Pieces {
     }
 
     /// The contract's keys in the contract's order, with the long list written as it comes.
-    fn head(&mut self, suite: usize) -> serde_json::Result<String> {
+    fn head(&mut self, suite: usize, position: usize) -> serde_json::Result<String> {
         let info = &self.run.suites[self.suites[suite]];
         let head = serde_json::to_string_pretty(&Head::of(&self.run, info))?;
         let comma = if suite > 0 { ",\n" } else { "" };
         let text = format!("{comma}{},\n  \"cases\": [", head.strip_suffix("\n}").unwrap_or(&head));
-        self.next = Next::Case { suite, position: 0, totals: Totals { total: info.cases, ..Totals::default() } };
+        self.next = Next::Case { suite, position, totals: Totals { total: info.cases, ..Totals::default() } };
         Ok(text)
     }
 
-    /// The next case of a suite, or what stands behind the last one.
+    /// The next case of a suite, or what stands behind the last one. The cases of a suite stand together.
     fn case_or_tail(&mut self, suite: usize, mut position: usize, mut totals: Totals) -> serde_json::Result<String> {
-        let path = &self.run.suites[self.suites[suite]].path;
-        while position < self.verdicts.len() {
-            let verdict = self.verdicts.get(position).filter(|verdict| *verdict.case.suite == **path);
+        let info = &self.run.suites[self.suites[suite]];
+        while totals.finished() < info.cases && position < self.verdicts.len() {
+            let verdict = self.verdicts.get(position).filter(|verdict| *verdict.case.suite == *info.path);
             position += 1;
             let Some(verdict) = verdict else { continue };
             let comma = if totals.finished() > 0 { "," } else { "" };
@@ -79,7 +79,7 @@ impl Pieces {
         }
         let tail = serde_json::to_string_pretty(&Tail::of(&self.run, totals))?;
         let more = suite + 1 < self.suites.len();
-        self.next = if more { Next::Head { suite: suite + 1 } } else { Next::Close };
+        self.next = if more { Next::Head { suite: suite + 1, position } } else { Next::Close };
         Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
     }
 }
@@ -90,7 +90,7 @@ impl Iterator for Pieces {
     fn next(&mut self) -> Option<Self::Item> {
         match self.next {
             Next::Open => Some(self.open()),
-            Next::Head { suite } => Some(self.head(suite)),
+            Next::Head { suite, position } => Some(self.head(suite, position)),
             Next::Case { suite, position, totals } => Some(self.case_or_tail(suite, position, totals)),
             Next::Close => {
                 self.next = Next::Nothing;

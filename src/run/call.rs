@@ -4,6 +4,7 @@
 //! slot is free. The agent still gets a cancel frame and its grace, in a task of its own ([`super::Farewells`]), before
 //! the stream is reset.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -26,6 +27,8 @@ use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_
 
 /// Time an agent has to end a call after a cancel.
 const GRACE: Duration = Duration::from_secs(2);
+/// Most results of tools that wait for an agent to read them.
+const MAX_WAITING_RESULTS: usize = 1_000;
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -56,16 +59,30 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         Ok(opened) => opened,
         Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
     };
+    // Results that the agent has not taken yet: while it does not read, we still do.
+    let mut results: VecDeque<InvokeRequest> = VecDeque::new();
     let failure = loop {
         let message = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => break Some((Failure::Cancelled, call.shared.control.reason())),
             () = tokio::time::sleep_until(call.deadline) => break Some((Failure::Timeout, CancelReason::Budget)),
+            Ok(permit) = frames.reserve(), if !results.is_empty() => {
+                if let Some(result) = results.pop_front() {
+                    permit.send(result);
+                }
+                continue;
+            }
             message = stream.message() => message,
         };
         match message {
             Ok(Some(message)) => {
-                if let Err(broken) = take(&call, &mut recording, message, &sent, &frames).await? {
+                match take(&call, &mut recording, message, &sent).await? {
+                    Ok(result) => results.extend(result),
+                    Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
+                }
+                if results.len() > MAX_WAITING_RESULTS {
+                    let broken =
+                        format!("it does not read the results of its tools: {MAX_WAITING_RESULTS} are waiting");
                     break Some((Failure::Protocol(broken), CancelReason::ProtocolError));
                 }
                 if recording.is_finished() {
@@ -88,7 +105,12 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
-    let failure = match tokio::time::timeout(CLOSING, stream.message()).await {
+    let closing = tokio::select! {
+        closing = tokio::time::timeout(CLOSING, stream.message()) => closing,
+        // The answer is there; that it has to hurry now is not the agent's fault.
+        () = call.shared.control.cancel.cancelled() => Ok(Ok(None)),
+    };
+    let failure = match closing {
         Ok(Ok(None)) => None,
         Ok(Ok(Some(_))) => Some(Failure::Protocol("an event came after `finished`, which must be the last".to_owned())),
         Ok(Err(_)) | Err(_) => {
@@ -155,15 +177,14 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
     }
 }
 
-/// Takes one event: into the record, into the log, and answers it where it asks for something. The inner error is the
-/// rule that the agent broke.
+/// Takes one event into the record and into the log, and returns the frame that answers it, if it asks for something.
+/// The inner error is the rule that the agent broke.
 async fn take(
     call: &Call<'_>,
     recording: &mut Recording,
     message: InvokeResponse,
     sent: &Sent,
-    frames: &mpsc::Sender<InvokeRequest>,
-) -> Result<Result<(), String>, LogClosed> {
+) -> Result<Result<Option<InvokeRequest>, String>, LogClosed> {
     let bytes = message.encoded_len();
     let event = match event_from_proto(message) {
         Ok(event) => event,
@@ -181,17 +202,11 @@ async fn take(
         _ => None,
     };
     log(call, event).await?;
-    if let Some((call_id, (outcome, unstubbed))) = wanted {
-        let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
-        let frame = InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) };
-        call.shared
-            .journal
-            .case(call.case, call.invocation.turn, Payload::StubServed { call_id, outcome, unstubbed })
-            .await?;
-        // An agent that does not read cannot hold the case longer than its deadline; the main loop sees it pass.
-        let _ = tokio::time::timeout_at(call.deadline, frames.send(frame)).await;
-    }
-    Ok(Ok(()))
+    let Some((call_id, (outcome, unstubbed))) = wanted else { return Ok(Ok(None)) };
+    let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
+    let served = Payload::StubServed { call_id, outcome, unstubbed };
+    call.shared.journal.case(call.case, call.invocation.turn, served).await?;
+    Ok(Ok(Some(InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) })))
 }
 
 /// What the daemon answers to a tool call, and whether the case has no stub for it.

@@ -31,7 +31,9 @@ impl Assertion {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         match self {
-            Self::ToolsNotCalled(list) | Self::ResponseContains(list) | Self::ResponseNotContains(list) => list.is_empty(),
+            Self::ToolsNotCalled(list) | Self::ResponseContains(list) | Self::ResponseNotContains(list) => {
+                list.is_empty()
+            }
             Self::ResponseContainsAny(groups) => groups.is_empty(),
             Self::ToolsCalled(_)
             | Self::ToolsAcceptable(_)

@@ -12,7 +12,7 @@ use super::assertion::Assertion;
 use super::error::{Finding, SuiteErrors, did_you_mean};
 use super::{Case, DEFAULT_MAX_TURNS, Mode, Suite, Tier, stem};
 use crate::conversation::{JsonText, Message};
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, number_text};
 
 const ENVELOPE_KEYS: &[&str] = &["metadata", "cases"];
 const METADATA_KEYS: &[&str] = &[
@@ -348,13 +348,21 @@ impl Reader<'_> {
         };
         let mut texts = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            match item.as_str() {
+            let is_compared_with_the_answer = field.starts_with("expect.response");
+            let text = match &item.value {
+                Value::String(text) => Some(text.clone()),
+                // The answer is text, and so is what it is compared with; names of tools are no numbers.
+                Value::Number(number) if is_compared_with_the_answer => Some(number_text(number)),
+                Value::Bool(value) if is_compared_with_the_answer => Some(value.to_string()),
+                _ => None,
+            };
+            match text {
                 Some(text) => {
                     // Tokens may only stand in what the answer is compared with.
-                    if field.starts_with("expect.response") {
-                        self.lint_tokens(&format!("{field}[{index}]"), item.line, text);
+                    if is_compared_with_the_answer {
+                        self.lint_tokens(&format!("{field}[{index}]"), item.line, &text);
                     }
-                    texts.push(text.to_owned());
+                    texts.push(text);
                 }
                 None => self.error(
                     item.line,
@@ -419,7 +427,8 @@ faq.golden.json, line 5, case "b", expect.maxLatencyMs: must be a number, not a 
         let expected = r#"evals/faq.labeled.json, line 1, metadata.toolname: unknown key, ignored (did you mean "toolName"?)
 evals/faq.labeled.json, line 1, metadata.tier: "silver" is no tier, going by the file name: labeled (golden or labeled)
 evals/faq.labeled.json, line 1, case "a", owner: unknown key, ignored
-evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored"#;
+evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored
+evals/faq.labeled.json, line 1, case "a", input.message: there is no text to send, so the case cannot be run"#;
         assert_eq!(warnings.join("\n"), expected);
     }
 

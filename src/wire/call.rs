@@ -12,6 +12,9 @@ use crate::json::write_string;
 /// Longest error text that is kept, in characters; the rest is counted.
 const MAX_ERROR_CHARS: usize = 2_000;
 
+/// Most tools of an agent that are kept.
+const MAX_TOOLS: usize = 2_000;
+
 /// A value from the wire that cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
@@ -547,10 +550,11 @@ pub fn card_to_proto(card: &AgentCard) -> pb::AgentCard {
     }
 }
 
-/// Reads an agent's card; a schema that is no JSON is none.
+/// Reads an agent's card, which is kept with every run: long texts are shortened, but for what tools say about
+/// themselves; a schema that is no JSON is none.
 #[must_use]
 pub fn card_from_proto(card: pb::AgentCard) -> AgentCard {
-    let tools = card.tools.into_iter().map(|tool| ToolSpec {
+    let tools = card.tools.into_iter().take(MAX_TOOLS).map(|tool| ToolSpec {
         name: tool.name,
         version: tool.version,
         description: tool.description,
@@ -560,12 +564,12 @@ pub fn card_from_proto(card: pb::AgentCard) -> AgentCard {
         },
     });
     AgentCard {
-        agent_id: card.agent_id,
-        name: card.name,
-        version: card.version,
-        description: card.description,
-        provider_name: card.provider_name,
-        model: card.model,
+        agent_id: shorten(&card.agent_id),
+        name: shorten(&card.name),
+        version: shorten(&card.version),
+        description: shorten(&card.description),
+        provider_name: shorten(&card.provider_name),
+        model: shorten(&card.model),
         tools: tools.collect(),
     }
 }

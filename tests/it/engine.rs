@@ -42,6 +42,8 @@ enum Step {
     Sleep(u64),
     /// Sends nothing more until cancelled, and then not either.
     Hang,
+    /// Sends nothing more and reads nothing either.
+    Deaf,
     /// Waits for a cancel frame and finishes as the protocol demands.
     ObeyCancel,
     /// Ends the call with a bare status.
@@ -163,6 +165,11 @@ async fn play(
                         seen.cancels.lock().unwrap().push(cancel.reason);
                     }
                 }
+                return;
+            }
+            Deaf => {
+                tokio::time::sleep(Duration::from_hours(1)).await;
+                drop(frames);
                 return;
             }
             ObeyCancel => loop {
@@ -570,6 +577,25 @@ async fn stubs() {
     );
     assert!(result.error.as_deref().unwrap_or_default().contains("tools.stub"), "{:?}", result.error);
     assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0, "the mode is never sent");
+}
+
+/// An agent that does not read what its tools answered holds up nobody: not the deadline, not a cancel.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_read() {
+    let mut script = vec![Accept];
+    script.extend((0..200).map(|n| ToolStart(String::leak(n.to_string()), "known")));
+    script.push(Deaf);
+    let stub = "x".repeat(20_000);
+    let cases = format!(r#"[{{"id": "a", "input": {{"message": "x"}}, "stubs": {{"known": "{stub}"}}}}]"#);
+    let outcomes = Setup::cases(vec![("*", script.clone())], &cases).run().await;
+    let result = outcomes.of("a");
+    assert_eq!((result.cause, result.transcript.tool_calls.len()), (Some(Cause::Timeout), 200));
+    assert!(outcomes.took < Duration::from_millis(10_100), "{:?}", outcomes.took);
+
+    let cancel_after = Some((Duration::from_secs(1), CancelReason::Shutdown));
+    let outcomes = Setup { cancel_after, ..Setup::cases(vec![("*", script)], &cases) }.run().await;
+    assert_eq!(outcomes.of("a").cause, Some(Cause::Cancelled));
+    assert!(outcomes.took < Duration::from_millis(1_100), "{:?}", outcomes.took);
 }
 
 /// Parameters arrive as the bytes that were sent.

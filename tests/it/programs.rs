@@ -25,6 +25,8 @@ fn suite(cases: &[String]) -> String {
 fn exit_codes() {
     let place = Place::new();
     let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    let not_an_agent = url.replace("http://", "grpc://");
     place.write("good.golden.json", &suite(&[case("a", "x", "hello")]));
     place.write("bad.golden.json", &suite(&[case("a", "x", "hello"), case("b", "x", "bye")]));
     place.write("empty.golden.json", "[]");
@@ -75,13 +77,36 @@ fn exit_codes() {
         (
             &["run", "good.golden.json", "-n", "grpc://127.0.0.1:1"],
             3,
-            &["grpc://127.0.0.1:1 cannot be reached", "attempts", "Connection refused", "hint: start the agent"],
+            &["grpc://127.0.0.1:1 cannot be reached", "attempts", "Connection refused", "hint: is it running"],
         ),
         (
             &["run", "good.golden.json", "-n", &agent, "--daemon", "http://127.0.0.1:1"],
             3,
             &["the daemon at http://127.0.0.1:1 cannot be reached", "hint: start one with `forge-daemon`"],
         ),
+        (&["run", "good.golden.json", "-n", &not_an_agent], 3, &["errored", "nothing there implements Invoke"]),
+        (
+            &["run", "good.golden.json", "-n", &agent, "--output-dir", "/dev/null/x"],
+            2,
+            &["results cannot be written to /dev/null/x", "hint:"],
+        ),
+        (&["run", "good.golden.json", "-n", &agent, "-o", "/proc/x.json"], 2, &["results cannot be written to /proc"]),
+        (
+            &["run", "good.golden.json", "-n", "x", "--agent", "x=grpc://a:1", "--agent", "x=grpc://b:1"],
+            2,
+            &["--agent x=… is given twice"],
+        ),
+        (
+            &["run", "good.golden.json", "empty.golden.json", "-n", &agent],
+            0,
+            &["empty.golden.json: the file holds no cases"],
+        ),
+        (
+            &["run", "good.golden.json", "empty.golden.json", "-n", &agent, "--strict"],
+            4,
+            &["holds no cases, and the run is strict"],
+        ),
+        (&["run", "/dev/null", "-n", &agent], 2, &["is neither a file nor a folder"]),
         (&["run", "silent.golden.json", "-n", &agent], 3, &["no input message", "1 errored"]),
         (&["run", "empty.golden.json", "-n", &agent], 4, &["nothing selected: the suite holds no cases"]),
         (&["run", "folder", "-n", &agent], 4, &["nothing selected: folder holds no eval files"]),
@@ -333,7 +358,7 @@ fn daemon_refusals() {
         (&["--config", "unknown.toml"], 2, "unknown.toml, line 1: unknown field `listn`"),
         (
             &["--config", "agents.toml", "--listen", "127.0.0.1:0", "--data-dir", "y"],
-            3,
+            2,
             "\"nowhere\" is no address of an agent",
         ),
         (&["--listen", "127.0.0.1:0", "--data-dir", "/dev/null/x"], 3, "/dev/null/x"),
@@ -347,6 +372,32 @@ fn daemon_refusals() {
         let complaint = ended.stderr.lines().filter(|line| line.starts_with("forge-daemon: ")).collect::<Vec<_>>();
         assert!(complaint.len() == 1 && complaint[0].contains(text), "{args:?}: {}", ended.stderr);
     }
+}
+
+/// An agent that streams its answer in thousands of small pieces is an honest one, also beside others.
+#[test]
+fn small_pieces() {
+    let place = Place::new();
+    let pieces = r#"{"replies": [{"on": "*", "events": [{"text_pieces": {"unit": "abc", "piece_bytes": 3, "pieces": 5000}}, {"text": "end"}]}]}"#;
+    let (_agent, agent) = place.agent(pieces);
+    let cases: Vec<String> = (0..16).map(|n| case(&format!("c{n}"), "x", "abcend")).collect();
+    place.write("s.golden.json", &suite(&cases));
+    let ended = place.run(&["run", "s.golden.json", "-n", &agent, "--parallel", "8"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+}
+
+/// A run whose cases all had their verdict when the daemon was stopped has passed.
+#[test]
+fn stopping_takes_nothing_back() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("s.golden.json", &suite(&[case("a", "slow", "done")]));
+    let run = Running::start(place.forgectl(&["run", "s.golden.json", "-n", &agent, "--daemon", &url]));
+    wait_for_call(&place, "slow");
+    daemon.signal("TERM");
+    let ended = run.end();
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
 }
 
 /// What is generated for others is whole.
@@ -374,4 +425,16 @@ fn a_broken_pipe_is_quiet() {
     shell.args(["-c", &format!("{forgectl} completions zsh | head -n 1; echo ${{PIPESTATUS[0]}}")]);
     let ended = Running::start(shell).end();
     assert!(ended.stdout.ends_with("0\n") && ended.stderr.is_empty(), "{ended:?}");
+
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("good.golden.json", &suite(&[case("a", "x", "hello")]));
+    let run = format!("FORGE_DAEMON= {forgectl} run good.golden.json -n {agent} -o r.json");
+    for nobody_listens in ["2>&-", "2> >(true)", ">&-", "| true", "2>&1 | true"] {
+        let mut shell = command("bash", place.path());
+        shell.args(["-c", &format!("{run} {nobody_listens}; exit ${{PIPESTATUS[0]}}")]);
+        let ended = Running::start(shell).end();
+        assert_eq!(ended.code, Some(0), "{nobody_listens}: {ended:?}");
+        assert_eq!(place.json("r.json")["exitCode"], 0, "{nobody_listens}: the results are there");
+        std::fs::remove_file(place.path().join("r.json")).expect("removes");
+    }
 }

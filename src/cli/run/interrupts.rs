@@ -1,9 +1,9 @@
-//! Ctrl-C: the first one cancels the run, the second one leaves.
+//! Ctrl-C: the first one cancels the run, the second one leaves at once, whatever is being done.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{CliError, Exit};
+use crate::cli::{CliError, Exit, note};
 
 /// Counts the interrupts of this process.
 pub(super) struct Interrupts {
@@ -24,6 +24,11 @@ impl Interrupts {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
+                if *counter.borrow() > 0 {
+                    note("forgectl: left at once");
+                    // Nothing that is still being waited for, or computed, may hold this up.
+                    std::process::exit(130);
+                }
                 counter.send_modify(|count| *count += 1);
             }
         });
@@ -37,16 +42,7 @@ impl Interrupts {
 
     /// Waits for the first one.
     pub(super) async fn first(&self) {
-        self.reach(1).await;
-    }
-
-    /// Waits for the second one.
-    pub(super) async fn second(&self) {
-        self.reach(2).await;
-    }
-
-    async fn reach(&self, wanted: u32) {
-        if self.count.clone().wait_for(|count| *count >= wanted).await.is_err() {
+        if self.count.clone().wait_for(|count| *count > 0).await.is_err() {
             // The task that counts is gone, so nothing will be counted any more.
             std::future::pending::<()>().await;
         }

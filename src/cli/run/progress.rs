@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::cli::note;
 use crate::event::{Payload, RunEvent};
 use crate::report::console::clip;
 use crate::report::printable;
@@ -72,7 +73,7 @@ impl Progress {
                 // What was not run is told once, with the reason, at the end.
                 if matches!(self.how, How::Lines) && result.outcome != Outcome::Skipped {
                     let millis = whole_millis(result.transcript.duration);
-                    eprintln!("{} {id} ({millis}ms)", result.outcome.name());
+                    note(&format!("{} {id} ({millis}ms)", result.outcome.name()));
                 }
                 if let How::Bar(bar) = &self.how {
                     bar.inc(1);
@@ -91,10 +92,9 @@ impl Progress {
 
     /// Says something to the user without disturbing the bar.
     pub(super) fn note(&self, text: &str) {
-        let text = printable(text);
         match &self.how {
-            How::Bar(bar) => bar.suspend(|| eprintln!("{text}")),
-            How::Lines => eprintln!("{text}"),
+            How::Bar(bar) => bar.suspend(|| note(text)),
+            How::Lines => note(text),
             How::Silent => {}
         }
     }

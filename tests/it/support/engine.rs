@@ -246,12 +246,12 @@ fn judge(
     for (case_ref, result) in results {
         take(&mut verdicts, &case_ref, event::Payload::CaseFinished(Box::new(result)));
     }
-    let (run, info) = run_of(suite, strict);
-    let mut report = Vec::new();
-    suite_result::write_suite(&run, &info, &verdicts, &mut report).map_err(|error| error.to_string())?;
-    let mut report: Value = serde_json::from_slice(&report).map_err(|error| format!("the report: {error}"))?;
-    let cases = report["cases"].as_array().into_iter().flatten().filter_map(Value::as_object).cloned().collect();
     let lines: Vec<Line> = verdicts.of_suite(&suite.path).map(Line::of).collect();
+    let run = run_of(suite, strict);
+    let report: String =
+        suite_result::Pieces::new(run, verdicts, None).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let mut report: Value = serde_json::from_str(&report).map_err(|error| format!("the report: {error}"))?;
+    let cases = report["cases"].as_array().into_iter().flatten().filter_map(Value::as_object).cloned().collect();
     Ok(Judged { summary: report["summary"].take(), cases, console_totals: console::totals(&lines) })
 }
 
@@ -278,7 +278,7 @@ fn take(verdicts: &mut Verdicts, case: &CaseRef, payload: event::Payload) {
 }
 
 /// A run of just this suite; reports want to know about it.
-fn run_of(suite: &Suite, strict: bool) -> (Run, SuiteInfo) {
+fn run_of(suite: &Suite, strict: bool) -> Run {
     let info = SuiteInfo {
         path: suite.path.clone(),
         tool_name: suite.tool_name.clone(),
@@ -299,7 +299,7 @@ fn run_of(suite: &Suite, strict: bool) -> (Run, SuiteInfo) {
         targets: Vec::new(),
         strict,
     };
-    let run = Run {
+    Run {
         run_id: "run".to_owned(),
         spec,
         state: State::Passed,
@@ -311,7 +311,6 @@ fn run_of(suite: &Suite, strict: bool) -> (Run, SuiteInfo) {
         warnings: Vec::new(),
         agent: None,
         agent_endpoint: String::new(),
-        suites: vec![info.clone()],
-    };
-    (run, info)
+        suites: vec![info],
+    }
 }
