@@ -1,10 +1,10 @@
-//! Real processes for tests: started with a clean environment, read without blocking them, gone when the test is over.
+//! The programs for tests that are written as code: started in a folder of their own, read line by line, signalled.
 
-use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::support::process::{self, Process};
 
 /// A test that waits longer than this has found a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -13,53 +13,55 @@ pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_forge-daemon");
 pub(crate) const FORGECTL: &str = env!("CARGO_BIN_EXE_forgectl");
 pub(crate) const SIDECAR: &str = env!("CARGO_BIN_EXE_forge-sidecar");
 
-/// A command that sees nothing of the developer's own settings.
+/// A command that runs in a folder and sees nothing of the developer's own settings.
 pub(crate) fn command(program: &str, folder: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for name in ["FORGE_DAEMON", "FORGE_LISTEN", "FORGE_DATA_DIR", "FORGE_CONFIG", "FORGE_LOG", "NO_COLOR"] {
-        command.env_remove(name);
-    }
+    let mut command = process::command(program, folder);
+    command.current_dir(folder).env_remove("NO_COLOR");
     command
 }
 
 /// A program that runs beside the test.
 pub(crate) struct Running {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    stderr: Option<std::thread::JoinHandle<String>>,
+    process: Process,
+    /// Bytes of stdout that were read as lines.
+    read: usize,
 }
 
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
+    /// What was not read as lines before.
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.spawn().expect("the program starts");
-        let (sender, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
-        let mut pipe = child.stderr.take().expect("a pipe");
-        let stderr = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = pipe.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Self { child, lines, stderr: Some(stderr) }
+        let process = Process::start("the program", &mut command).expect("the program starts");
+        Self { process, read: 0 }
     }
 
     /// The next line on stdout.
-    pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("another line on stdout")
+    pub(crate) fn line(&mut self) -> String {
+        let begun = Instant::now();
+        loop {
+            let ended = self.process.end();
+            let stdout = self.process.stdout();
+            if let Some((line, _)) = stdout[self.read..].split_once('\n') {
+                self.read += line.len() + 1;
+                return line.to_owned();
+            }
+            if let Some(ended) = ended {
+                panic!("no other line comes on stdout: {ended}");
+            }
+            assert!(begun.elapsed() < PATIENCE, "no other line comes on stdout; stderr: {}", self.process.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
-    /// The first line on stdout that holds `text`.
-    pub(crate) fn line_with(&self, text: &str) -> String {
+    /// The next line on stdout that holds `text`.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
         loop {
             let line = self.line();
             if line.contains(text) {
@@ -69,43 +71,20 @@ impl Running {
     }
 
     /// The address in the first line, `listening on ADDRESS`.
-    pub(crate) fn address(&self) -> String {
-        let line = self.line();
-        line.strip_prefix("listening on ").unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+    pub(crate) fn address(&mut self) -> String {
+        self.process.address(PATIENCE).expect("an address")
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
+        let sent = Command::new("kill").args([format!("-{name}"), self.process.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
     }
 
     /// Waits for the end.
-    pub(crate) fn end(mut self) -> Ended {
-        let status = self.wait();
-        let stdout: Vec<String> = self.lines.try_iter().collect();
-        // The reader may be a moment behind the end of the process.
-        let rest: Vec<String> = self.lines.iter().collect();
-        let stdout = stdout.into_iter().chain(rest).map(|line| line + "\n").collect();
-        let stderr = self.stderr.take().expect("read once").join().expect("reads");
-        Ended { code: status.code(), stdout, stderr }
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("waits") {
-                return status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "the program does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn end(self) -> Ended {
+        let ended = self.process.wait(PATIENCE).expect("the program ends");
+        let stdout = String::from_utf8_lossy(&ended.stdout)[self.read..].to_owned();
+        Ended { code: ended.status.code(), stdout, stderr: String::from_utf8_lossy(&ended.stderr).into_owned() }
     }
 }
 
@@ -141,7 +120,7 @@ impl Place {
         std::fs::create_dir_all(&home).expect("a folder");
         let mut command = command(DAEMON, &home);
         command.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);
-        let daemon = Running::start(command);
+        let mut daemon = Running::start(command);
         let url = format!("http://{}", daemon.address());
         (daemon, url)
     }
@@ -151,7 +130,7 @@ impl Place {
         self.write("agent.json", script);
         let mut command = command(SIDECAR, self.path());
         command.args(["script", "agent.json", "--listen", "127.0.0.1:0", "--log", "calls.jsonl"]);
-        let agent = Running::start(command);
+        let mut agent = Running::start(command);
         let url = format!("grpc://{}", agent.address());
         (agent, url)
     }

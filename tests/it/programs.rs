@@ -235,7 +235,7 @@ fn watching_live() {
     place.write("slow.golden.json", &suite(&[case("a", "slow", "done")]));
     let detached = place.run(&["run", "slow.golden.json", "-n", &agent, "--detach", "--daemon", &url]);
     let id = detached.stdout.trim().to_owned();
-    let watcher = Running::start(place.forgectl(&["watch", &id, "--daemon", &url]));
+    let mut watcher = Running::start(place.forgectl(&["watch", &id, "--daemon", &url]));
     watcher.line_with("→ wait {\"s\": 9007199254740993}");
     let seen = Instant::now();
     watcher.line_with("a  passed");

@@ -19,7 +19,7 @@ fn python() -> String {
 fn sample(module: &str, more: &[&str]) -> (Running, String) {
     let mut command = command(&python(), root());
     command.args(["-m", module, "--listen", "127.0.0.1:0"]).args(more);
-    let agent = Running::start(command);
+    let mut agent = Running::start(command);
     let url = format!("grpc://{}", agent.address());
     (agent, url)
 }
@@ -74,7 +74,7 @@ fn slow_tools_are_seen_live() {
         "--daemon",
         &daemon,
     ]);
-    let watcher = Running::start(place.forgectl(&["watch", detached.stdout.trim(), "--daemon", &daemon]));
+    let mut watcher = Running::start(place.forgectl(&["watch", detached.stdout.trim(), "--daemon", &daemon]));
     watcher.line_with("→ get_weather {");
     let seen = Instant::now();
     watcher.line_with("← get_weather ok");
@@ -95,7 +95,7 @@ fn a_fresh_start() {
     assert_eq!(generated.code, Some(0), "{}", generated.stderr);
     let mut agent = command(&python(), place.path());
     agent.args(["agent.py", "127.0.0.1:0"]);
-    let agent = Running::start(agent);
+    let mut agent = Running::start(agent);
     let url = format!("grpc://{}", agent.address());
     let ended = place.run(&["run", "evals/hello.golden.json", "-n", &url, "--strict"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
@@ -107,7 +107,7 @@ fn the_smallest_agent() {
     let place = Place::new();
     let mut agent = command(&python(), root());
     agent.args(["clients/python/samples/minimal.py", "--listen", "127.0.0.1:0"]);
-    let agent = Running::start(agent);
+    let mut agent = Running::start(agent);
     let url = format!("grpc://{}", agent.address());
     place.write(
         "parrot.golden.json",

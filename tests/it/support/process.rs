@@ -81,6 +81,16 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to stdout so far.
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
     /// How the process ended, if it has, with its stderr.
     pub(crate) fn end(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
