@@ -380,6 +380,8 @@ pub struct Description {
     pub required_host_capabilities: Vec<String>,
     /// Most calls at the same time, if it says so.
     pub max_concurrent_invocations: Option<u32>,
+    /// Largest message it takes, in bytes, if it says so.
+    pub max_message_bytes: Option<u64>,
 }
 
 /// An agent's card.

@@ -13,6 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Run eval suites against agents, and keep what came of them
 ///
 /// Options win over environment variables, those over the configuration file. The first line on stdout is `listening on

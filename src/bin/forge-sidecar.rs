@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use forge::sidecar::{Cli, run};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse()).await {

@@ -27,6 +27,8 @@ use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_
 
 /// Time an agent has to end a call after a cancel.
 const GRACE: Duration = Duration::from_secs(2);
+/// What an agent takes that does not say how large a message may be: the default of most gRPC stacks.
+const DEFAULT_MESSAGE_LIMIT: u64 = 4 << 20;
 /// Most results of tools that wait for an agent to read them.
 const MAX_WAITING_RESULTS: usize = 1_000;
 /// Time an agent has to end the stream after `finished`.
@@ -141,6 +143,12 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         let left = call.deadline.saturating_duration_since(Instant::now());
         // Built anew for each attempt: the budget shrinks while we wait for a connection.
         let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() });
+        let limit = call.shared.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
+        if start.encoded_len() as u64 > limit {
+            let message =
+                format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
+            return Err((Failure::Suite(message), None));
+        }
         let (outgoing, frames, sent) = Outgoing::new(start);
         let agent = call.shared.agent.clone();
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.

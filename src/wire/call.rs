@@ -499,16 +499,18 @@ pub fn tool_mode_from_proto(mode: i32) -> Result<ToolMode, WireError> {
 /// An agent's description of itself.
 #[must_use]
 pub fn description_to_proto(description: &Description) -> pb::DescribeResponse {
-    let limits = description
-        .max_concurrent_invocations
-        .map(|max| pb::Limits { max_concurrent_invocations: max, ..pb::Limits::default() });
+    let limits = pb::Limits {
+        max_concurrent_invocations: description.max_concurrent_invocations.unwrap_or(0),
+        max_message_bytes: description.max_message_bytes.and_then(|max| i64::try_from(max).ok()).unwrap_or(0),
+        ..pb::Limits::default()
+    };
     pb::DescribeResponse {
         revision: description.revision,
         instance_id: description.instance_id.clone(),
         card: Some(card_to_proto(&description.card)),
         capabilities: description.capabilities.clone(),
         required_host_capabilities: description.required_host_capabilities.clone(),
-        limits,
+        limits: Some(limits),
     }
 }
 
@@ -524,6 +526,10 @@ pub fn description_from_proto(description: pb::DescribeResponse) -> Description 
         max_concurrent_invocations: description
             .limits
             .map(|limits| limits.max_concurrent_invocations)
+            .filter(|max| *max > 0),
+        max_message_bytes: description
+            .limits
+            .and_then(|limits| u64::try_from(limits.max_message_bytes).ok())
             .filter(|max| *max > 0),
     }
 }

@@ -598,6 +598,18 @@ async fn an_agent_that_does_not_read() {
     assert!(outcomes.took < Duration::from_millis(1_100), "{:?}", outcomes.took);
 }
 
+/// What the agent says it cannot take is not sent to it.
+#[tokio::test(start_paused = true)]
+async fn too_large_for_the_agent() {
+    let message = "x".repeat(5 << 20);
+    let cases = format!(r#"[{{"id": "a", "input": {{"message": "{message}"}}}}]"#);
+    let outcomes = Setup::cases(vec![("*", vec![Accept, Answer("yes")])], &cases).run().await;
+    let result = outcomes.of("a");
+    assert_eq!((result.outcome, result.blame), (Outcome::Errored, Some(Blame::Suite)));
+    assert!(result.error.as_deref().unwrap_or_default().contains("takes 4194304"), "{:?}", result.error);
+    assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0);
+}
+
 /// Parameters arrive as the bytes that were sent.
 #[tokio::test(start_paused = true)]
 async fn parameters_keep_their_digits() {
