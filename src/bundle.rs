@@ -50,10 +50,24 @@ pub enum BundleError {
     TooLarge(String),
 }
 
-/// An opened bundle: path → bytes.
+/// What a file in a bundle is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A suite.
+    Suite,
+    /// The seed manifest; there is at most one.
+    Seed,
+    /// The snapshot, captured by the client; there is at most one.
+    Snapshot,
+    /// An earlier result to compare with; there is at most one.
+    Baseline,
+}
+
+/// An opened bundle: path → what it is for, and its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bundle {
-    files: BTreeMap<String, Vec<u8>>,
+    files: BTreeMap<String, (Role, Vec<u8>)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -67,6 +81,7 @@ struct Manifest {
 #[serde(deny_unknown_fields)]
 struct Entry {
     path: String,
+    role: Role,
     size: u64,
     sha256: String,
 }
@@ -76,16 +91,23 @@ impl Bundle {
     ///
     /// # Errors
     /// When `path` is not relative, plain and short.
-    pub fn add(&mut self, path: &str, bytes: Vec<u8>) -> Result<(), BundleError> {
+    pub fn add(&mut self, path: &str, role: Role, bytes: Vec<u8>) -> Result<(), BundleError> {
         check_path(path)?;
-        self.files.insert(path.to_owned(), bytes);
+        self.files.insert(path.to_owned(), (role, bytes));
         Ok(())
     }
 
     /// The bytes of a file.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&[u8]> {
-        self.files.get(path).map(Vec::as_slice)
+        self.files.get(path).map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// The first file with a role: its path and bytes.
+    #[must_use]
+    pub fn with_role(&self, role: Role) -> Option<(&str, &[u8])> {
+        let mut files = self.files.iter().filter(|(_, (of, _))| *of == role);
+        files.next().map(|(path, (_, bytes))| (path.as_str(), bytes.as_slice()))
     }
 
     /// The archive; equal bundles give equal bytes.
@@ -93,14 +115,15 @@ impl Bundle {
     /// # Errors
     /// When the bundle exceeds a bound.
     pub fn pack(&self) -> Result<Vec<u8>, BundleError> {
-        let total: u64 = self.files.values().map(|bytes| bytes.len() as u64).sum();
+        let total: u64 = self.files.values().map(|(_, bytes)| bytes.len() as u64).sum();
         if total > MAX_BUNDLE_BYTES || self.files.len() > MAX_FILES {
             let message =
                 format!("{} files of {total} bytes; {MAX_FILES} of {MAX_BUNDLE_BYTES} are allowed", self.files.len());
             return Err(BundleError::TooLarge(message));
         }
-        let entries = self.files.iter().map(|(path, bytes)| Entry {
+        let entries = self.files.iter().map(|(path, (role, bytes))| Entry {
             path: path.clone(),
+            role: *role,
             size: bytes.len() as u64,
             sha256: hex::encode(Sha256::digest(bytes)),
         });
@@ -108,7 +131,7 @@ impl Bundle {
         let manifest = serde_json::to_vec(&manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
         let mut archive = tar::Builder::new(Vec::new());
         append(&mut archive, MANIFEST, &manifest)?;
-        for (path, bytes) in &self.files {
+        for (path, (_, bytes)) in &self.files {
             append(&mut archive, path, bytes)?;
         }
         archive.into_inner().map_err(BundleError::Archive)
@@ -144,7 +167,7 @@ impl Bundle {
             if expected.size != content.len() as u64 || expected.sha256 != hex::encode(Sha256::digest(&content)) {
                 return Err(BundleError::Mismatch { path, reason: "size or digest differ" });
             }
-            bundle.add(&path, content)?;
+            bundle.add(&path, expected.role, content)?;
         }
         match manifest {
             None => Err(BundleError::Manifest("is missing".to_owned())),
@@ -204,8 +227,8 @@ mod tests {
 
     fn bundle() -> Bundle {
         let mut bundle = Bundle::default();
-        bundle.add("evals/a.golden.json", b"[]".to_vec()).expect("a plain path");
-        bundle.add(&format!("deep/{}.json", "x".repeat(200)), b"{}".to_vec()).expect("a long path");
+        bundle.add("evals/a.golden.json", Role::Suite, b"[]".to_vec()).expect("a plain path");
+        bundle.add(&format!("deep/{}.json", "x".repeat(200)), Role::Seed, b"{}".to_vec()).expect("a long path");
         bundle
     }
 
@@ -221,7 +244,7 @@ mod tests {
         for path in
             ["/etc/passwd", "../x", "a/../b", "a//b", "", "C:\\x", "c:x", "a\0b", "a\nb", "manifest.json", "./a"]
         {
-            assert!(Bundle::default().add(path, Vec::new()).is_err(), "{path:?}");
+            assert!(Bundle::default().add(path, Role::Suite, Vec::new()).is_err(), "{path:?}");
         }
     }
 

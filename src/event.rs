@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::conversation::{AgentCard, AgentEvent, Fault, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
+use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Totals};
 
 /// One entry of a run's log.
@@ -196,7 +197,7 @@ impl Run {
     }
 
     /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, else that of its
-    /// totals.
+    /// totals. A regression is a case that did not pass, so it is in there.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self.state {
@@ -221,4 +222,6 @@ pub struct SuiteInfo {
     pub cases: u32,
     /// What is odd about the file.
     pub warnings: Vec<String>,
+    /// What came of comparing with an earlier result; `None` until the run is over, or when there is none.
+    pub comparison: Option<Comparison>,
 }

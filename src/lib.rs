@@ -13,6 +13,7 @@
 
 pub mod json;
 pub mod conversation;
+pub mod usage;
 pub mod suite;
 pub mod bundle;
 pub mod plan;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::conversation::ToolMode;
+use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
 
 /// Time for one case when the request names none (Eval Runner Contract, `timeoutMs`).
@@ -38,6 +40,10 @@ pub struct RunSpec {
     pub targets: Vec<(String, String)>,
     /// Cases that checked nothing fail.
     pub strict: bool,
+    /// All assertions of a case are evaluated, not only those up to the first that does not hold.
+    pub all_assertions: bool,
+    /// What happens to the tools of cases without stubs.
+    pub tool_mode: ToolMode,
 }
 
 /// The cases of a run in the order in which they start.
@@ -47,6 +53,8 @@ pub struct Plan {
     pub suites: Vec<Arc<Suite>>,
     /// The selected cases, in the order of the suites and of each file.
     pub cases: Vec<PlannedCase>,
+    /// What template tokens stand for.
+    pub data: Arc<Data>,
 }
 
 /// One selected case.
@@ -91,7 +99,7 @@ fn first_line(error: &regex::Error) -> String {
 ///
 /// # Errors
 /// When a pattern is invalid, or nothing is left to run: a run of nothing would be green without having checked anything.
-pub fn plan(suites: Vec<Suite>, spec: &RunSpec) -> Result<Plan, PlanError> {
+pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, PlanError> {
     let patterns: Vec<Regex> = spec.case_patterns.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?;
     let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
     let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
@@ -117,7 +125,7 @@ pub fn plan(suites: Vec<Suite>, spec: &RunSpec) -> Result<Plan, PlanError> {
             n => format!("none of the {n} cases matches the selection"),
         }));
     }
-    Ok(Plan { suites, cases })
+    Ok(Plan { suites, cases, data: Arc::new(data) })
 }
 
 /// Compiles a pattern that selects cases; its size is bounded because it comes from a client.

@@ -2,37 +2,77 @@
 
 use std::collections::BTreeSet;
 
-use crate::conversation::{ToolMode, Transcript};
+use super::{Context, params};
+use crate::conversation::{ToolCall, ToolMode, ToolOutcome, Transcript};
+use crate::json::{Json, Value};
 use crate::suite::assertion::Assertion;
+use crate::suite::pattern::{JsPattern, PatternError};
+use crate::suite::template::Template;
 use crate::suite::{Case, Mode};
+use crate::usage::estimate_tokens;
 use crate::verdict::{AssertionResult, Outcome};
 
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
 const NONE: &str = "__none__";
 
 /// What came of one counted assertion.
-enum Step {
+pub(super) enum Step {
     Holds,
     Fails(String),
-    Skipped(String),
+    /// Not looked at; the tokens are those that lead nowhere.
+    Skipped(String, Vec<String>),
+    /// Evaluated, but with tokens removed that lead nowhere.
+    WithoutTokens(Box<Step>, Vec<String>),
+    /// It could not be evaluated.
+    Errored(String),
+}
+
+impl Step {
+    pub(super) fn of(holds: bool, reason: impl FnOnce() -> String) -> Self {
+        if holds { Self::Holds } else { Self::Fails(reason()) }
+    }
+
+    pub(super) fn unresolved(tokens: Vec<String>) -> Self {
+        Self::Skipped(format!("{} leads nowhere", tokens.join(", ")), tokens)
+    }
+
+    /// Whether a pattern matches, in the words of the field.
+    pub(super) fn of_match(matched: Result<bool, PatternError>, reason: impl FnOnce() -> String) -> Self {
+        match matched {
+            Ok(matched) => Self::of(matched, reason),
+            // What cannot be compiled fails its case (a decision of the contract's vectors).
+            Err(error @ PatternError::Invalid { .. }) => Self::Fails(error.to_string()),
+            Err(error) => Self::Errored(error.to_string()),
+        }
+    }
+
+    fn result(self, name: &str) -> AssertionResult {
+        let (outcome, reason, unresolved_tokens) = match self {
+            Self::Holds => (Outcome::Passed, String::new(), Vec::new()),
+            Self::Fails(reason) => (Outcome::Failed, reason, Vec::new()),
+            Self::Skipped(reason, tokens) => (Outcome::Skipped, reason, tokens),
+            Self::Errored(reason) => (Outcome::Errored, reason, Vec::new()),
+            Self::WithoutTokens(step, tokens) => {
+                return AssertionResult { unresolved_tokens: tokens, ..step.result(name) };
+            }
+        };
+        AssertionResult { name: name.to_owned(), outcome, reason, unresolved_tokens }
+    }
 }
 
 /// Evaluates the assertions of `case` against what the agent said and did.
 ///
-/// What stands behind the first failure is neither run nor skipped and does not appear in the answer.
-pub(super) fn evaluate(case: &Case, transcript: &Transcript, tool_mode: ToolMode) -> Vec<AssertionResult> {
-    let called: Vec<&str> = transcript.tool_calls.iter().map(|call| call.name.as_str()).collect();
+/// Unless all are asked for, what stands behind the first failure is neither run nor skipped and does not appear in the
+/// answer.
+pub(super) fn evaluate(case: &Case, transcript: &Transcript, context: &Context<'_>) -> Vec<AssertionResult> {
+    let subject = Subject { case, transcript, called: names(&transcript.tool_calls), context };
     let mut results = Vec::new();
     for assertion in &case.assertions {
-        for step in steps(assertion, case, transcript, &called, tool_mode) {
-            let (outcome, reason) = match step {
-                Step::Holds => (Outcome::Passed, String::new()),
-                Step::Fails(reason) => (Outcome::Failed, reason),
-                Step::Skipped(reason) => (Outcome::Skipped, reason),
-            };
-            let name = assertion.name().to_owned();
-            results.push(AssertionResult { name, outcome, reason, unresolved_tokens: Vec::new() });
-            if outcome == Outcome::Failed {
+        for step in subject.steps(assertion) {
+            let result = step.result(assertion.name());
+            let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
+            results.push(result);
+            if is_bad && !context.all_assertions {
                 return results;
             }
         }
@@ -40,98 +80,190 @@ pub(super) fn evaluate(case: &Case, transcript: &Transcript, tool_mode: ToolMode
     results
 }
 
-/// The counted assertions of one field, in order and lazily: nothing behind a failure is evaluated.
-fn steps<'a>(
-    assertion: &'a Assertion,
+fn names(calls: &[ToolCall]) -> Vec<&str> {
+    calls.iter().map(|call| call.name.as_str()).collect()
+}
+
+type Steps<'a> = Box<dyn Iterator<Item = Step> + 'a>;
+
+/// What is judged.
+struct Subject<'a> {
     case: &'a Case,
     transcript: &'a Transcript,
-    called: &'a [&'a str],
-    tool_mode: ToolMode,
-) -> Box<dyn Iterator<Item = Step> + 'a> {
-    let response = transcript.response.as_str();
-    match assertion {
-        Assertion::ToolsCalled(expected) => {
-            one(called == expected.as_slice(), || format!("expected {}, but {} called", list(expected), were(called)))
-        }
-        Assertion::ToolsAcceptable(sets) => one(sets.iter().any(|set| is_acceptable(set, called)), || {
-            let sets: Vec<String> = sets.iter().map(|set| list(set)).collect();
-            format!(
-                "expected one of {}, but {} called",
-                if sets.is_empty() { "no sets".to_owned() } else { sets.join(" or ") },
-                were(called)
-            )
-        }),
-        Assertion::ToolsNotCalled(forbidden) => Box::new(forbidden.iter().map(|tool| {
-            step(!called.contains(&tool.as_str()), || {
-                format!("{tool:?} must not be called, but {} called", were(called))
-            })
-        })),
-        Assertion::NoToolErrors => no_tool_errors(case, transcript, tool_mode),
-        Assertion::ResponseNonEmpty => {
-            one(!js_trim(response).is_empty(), || "the response is empty or white space".to_owned())
-        }
-        Assertion::ResponseContains(values) => Box::new(values.iter().map(move |value| {
-            step(response.contains(value.as_str()), || format!("expected '{value}' in response but not found"))
-        })),
-        Assertion::ResponseContainsAny(groups) => Box::new(groups.iter().map(move |group| {
-            if group.is_empty() {
-                return Step::Skipped("the group is empty".to_owned());
+    called: Vec<&'a str>,
+    context: &'a Context<'a>,
+}
+
+impl<'a> Subject<'a> {
+    /// The counted assertions of one field, in order and lazily: nothing behind a failure is evaluated.
+    fn steps(&'a self, assertion: &'a Assertion) -> Steps<'a> {
+        let response = self.transcript.response.as_str();
+        let called = self.called.as_slice();
+        #[expect(clippy::cast_precision_loss, reason = "nobody makes that many calls or writes that much")]
+        let count = |count: usize| count as f64;
+        match assertion {
+            Assertion::ToolsCalled(expected) => one(called == expected.as_slice(), || {
+                format!("expected {}, but {} called{}", list(expected), were(called), difference(expected, called))
+            }),
+            Assertion::ToolsAcceptable(sets) => one(sets.iter().any(|set| is_acceptable(set, called)), || {
+                let sets: Vec<String> = sets.iter().map(|set| list(set)).collect();
+                let sets = if sets.is_empty() { "no sets".to_owned() } else { sets.join(" or ") };
+                format!("expected one of {sets}, but {} called", were(called))
+            }),
+            Assertion::ToolsNotCalled(forbidden) => Box::new(forbidden.iter().map(move |tool| {
+                let is_called = called.contains(&tool.as_str());
+                Step::of(!is_called, || format!("{tool:?} must not be called, but {} called", were(called)))
+            })),
+            Assertion::ToolParams(entries) => Box::new(
+                entries.iter().map(|entry| params::check(entry, &self.transcript.tool_calls, self.context.data)),
+            ),
+            Assertion::NoToolErrors => self.no_tool_errors(),
+            Assertion::ResponseNonEmpty { cop_outs } => Box::new(std::iter::once(non_empty(response, cop_outs))),
+            Assertion::ResponseContains(values) => Box::new(values.iter().map(move |value| {
+                self.with_text(value, |text| {
+                    Step::of(response.contains(text), || format!("expected '{text}' in response but not found"))
+                })
+            })),
+            Assertion::ResponseContainsAny(groups) => Box::new(groups.iter().map(|group| self.contains_any(group))),
+            Assertion::ResponseNotContains(values) => Box::new(values.iter().map(move |value| {
+                self.with_text(value, |text| {
+                    Step::of(!response.contains(text), || format!("found \"{text}\" in response"))
+                })
+            })),
+            Assertion::ResponseMatches(patterns) => {
+                Box::new(patterns.iter().map(|pattern| response_matches(pattern, response)))
             }
-            step(group.iter().any(|value| response.contains(value.as_str())), || {
-                let quoted: Vec<String> = group.iter().map(|value| format!("'{value}'")).collect();
-                format!("expected one of {} in response but found none", quoted.join(", "))
-            })
-        })),
-        Assertion::ResponseNotContains(values) => {
-            Box::new(values.iter().map(move |value| {
-                step(!response.contains(value.as_str()), || format!("found \"{value}\" in response"))
-            }))
-        }
-        Assertion::MaxLatencyMs(limit) => {
-            let took = transcript.duration.as_secs_f64() * 1000.0;
-            // Rounded to nanoseconds: 1000.1 ms as seconds in a double must not exceed 1000.1.
-            let took = (took * 1e6).round() / 1e6;
-            one(took <= *limit, || format!("took {took} ms, more than the {limit} ms allowed"))
+            Assertion::RegexPattern(pattern) => Box::new(std::iter::once(response_matches(pattern, response))),
+            Assertion::MaxLatencyMs(limit) => {
+                // Rounded to nanoseconds: 1000.1 ms as seconds in a double must not exceed 1000.1.
+                let took = (self.transcript.duration.as_secs_f64() * 1e9).round() / 1e6;
+                one(took <= *limit, || format!("took {took} ms, more than the {limit} ms allowed"))
+            }
+            Assertion::MaxTokens(limit) => {
+                let tokens = self.context.tokens.unwrap_or_else(|| estimate_tokens(response));
+                let tokens = count(usize::try_from(tokens).unwrap_or(usize::MAX));
+                one(tokens <= *limit, || format!("the response has {tokens} tokens (estimated), more than {limit}"))
+            }
+            Assertion::MaxCost(limit) => match self.context.cost_usd {
+                None => skip("nobody knows what the case cost"),
+                Some(cost) => one(cost <= *limit, || format!("the case cost ${cost}, more than ${limit}")),
+            },
+            Assertion::MinToolCalls(limit) => {
+                one(count(called.len()) >= *limit, || format!("{} tool calls, fewer than {limit}", called.len()))
+            }
+            Assertion::MaxToolCalls(limit) => {
+                one(count(called.len()) <= *limit, || format!("{} tool calls, more than {limit}", called.len()))
+            }
+            Assertion::JsonValid => match Json::parse(response) {
+                Ok(_) => one(true, String::new),
+                Err(error) => one(false, || format!("the response is not JSON: {error}")),
+            },
+            Assertion::SchemaData { data, required, types } => Box::new(std::iter::once(schema(data, required, types))),
+            Assertion::WithoutSubject { subject, .. } => skip(&format!("there is no {subject} for it to look at")),
+            Assertion::MinLength(limit) => {
+                let length = count(response.encode_utf16().count());
+                one(length >= *limit, || format!("the response has {length} code units, fewer than {limit}"))
+            }
+            Assertion::MaxLength(limit) => {
+                let length = count(response.encode_utf16().count());
+                one(length <= *limit, || format!("the response has {length} code units, more than {limit}"))
+            }
         }
     }
-}
 
-fn one<'a>(holds: bool, reason: impl FnOnce() -> String) -> Box<dyn Iterator<Item = Step> + 'a> {
-    Box::new(std::iter::once(step(holds, reason)))
-}
+    fn with_text(&self, value: &Template, check: impl FnOnce(&str) -> Step) -> Step {
+        match value.resolve(self.context.data) {
+            Ok(text) => check(&text),
+            Err(tokens) => Step::unresolved(tokens),
+        }
+    }
 
-fn step(holds: bool, reason: impl FnOnce() -> String) -> Step {
-    if holds { Step::Holds } else { Step::Fails(reason()) }
-}
-
-fn no_tool_errors<'a>(
-    case: &Case,
-    transcript: &Transcript,
-    tool_mode: ToolMode,
-) -> Box<dyn Iterator<Item = Step> + 'a> {
-    if let Mode::Stubbed { stubs, .. } = &case.mode {
-        let unknown = transcript.tool_calls.iter().find(|call| !stubs.iter().any(|(tool, _)| *tool == call.name));
-        return one(unknown.is_none(), || {
-            let name = unknown.map(|call| call.name.as_str()).unwrap_or_default();
-            format!("{name:?} was called, which has no stub")
+    /// Values with unresolved tokens leave their group; an empty group is skipped.
+    fn contains_any(&self, group: &[Template]) -> Step {
+        let mut tokens = Vec::new();
+        let mut texts = Vec::new();
+        for value in group {
+            match value.resolve(self.context.data) {
+                Ok(text) => texts.push(text),
+                Err(unresolved) => tokens.extend(unresolved),
+            }
+        }
+        if texts.is_empty() {
+            let reason = if tokens.is_empty() { "the group is empty" } else { "no value of the group is left" };
+            return Step::Skipped(reason.to_owned(), tokens);
+        }
+        let found = texts.iter().any(|text| self.transcript.response.contains(text.as_str()));
+        let step = Step::of(found, || {
+            let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
+            format!("expected one of {} in response but found none", quoted.join(", "))
         });
+        if tokens.is_empty() { step } else { Step::WithoutTokens(Box::new(step), tokens) }
     }
-    match tool_mode {
-        // Tools are never executed: there is nothing to look at, and nothing to count.
-        ToolMode::RoutingOnly => Box::new(std::iter::empty()),
-        ToolMode::Live | ToolMode::Stub => {
-            let failed = transcript.tool_calls.iter().find(|call| !call.succeeded());
-            one(failed.is_none(), || match failed {
-                Some(call) => match &call.outcome {
-                    Some(crate::conversation::ToolOutcome::Error(fault)) if !fault.message.is_empty() => {
+
+    fn no_tool_errors(&self) -> Steps<'a> {
+        let calls = &self.transcript.tool_calls;
+        if let Mode::Stubbed { stubs, .. } = &self.case.mode {
+            let unknown = calls.iter().find(|call| !stubs.iter().any(|(tool, _)| *tool == call.name));
+            return one(unknown.is_none(), || {
+                let name = unknown.map(|call| call.name.as_str()).unwrap_or_default();
+                format!("{name:?} was called, which has no stub")
+            });
+        }
+        match self.context.tool_mode {
+            // Tools are never executed: there is nothing to look at, and nothing to count.
+            ToolMode::RoutingOnly => Box::new(std::iter::empty()),
+            ToolMode::Live | ToolMode::Stub => match calls.iter().find(|call| !call.succeeded()) {
+                None => one(true, String::new),
+                Some(call) => one(false, || match &call.outcome {
+                    Some(ToolOutcome::Error(fault)) if !fault.message.is_empty() => {
                         format!("{:?} failed: {}", call.name, fault.message)
                     }
                     Some(_) => format!("{:?} failed", call.name),
                     None => format!("{:?} was started, and no result was reported", call.name),
-                },
-                None => String::new(),
-            })
+                }),
+            },
         }
+    }
+}
+
+fn one<'a>(holds: bool, reason: impl FnOnce() -> String) -> Steps<'a> {
+    Box::new(std::iter::once(Step::of(holds, reason)))
+}
+
+fn skip<'a>(reason: &str) -> Steps<'a> {
+    Box::new(std::iter::once(Step::Skipped(reason.to_owned(), Vec::new())))
+}
+
+fn non_empty(response: &str, cop_outs: &[String]) -> Step {
+    if js_trim(response).is_empty() {
+        return Step::Fails("the response is empty or white space".to_owned());
+    }
+    let lower = response.to_lowercase();
+    match cop_outs.iter().find(|phrase| lower.contains(&phrase.to_lowercase())) {
+        Some(phrase) => Step::Fails(format!("the response evades: it holds {phrase:?}")),
+        None => Step::Holds,
+    }
+}
+
+fn response_matches(pattern: &JsPattern, response: &str) -> Step {
+    Step::of_match(pattern.is_match(response), || format!("/{}/ does not match the response", pattern.source()))
+}
+
+/// Looks at an object of the file itself; the response plays no part in it.
+fn schema(data: &Json, required: &[String], types: &[(String, String)]) -> Step {
+    if let Some(missing) = required.iter().find(|key| data.get(key).is_none()) {
+        return Step::Fails(format!("the key {missing:?} is missing"));
+    }
+    let type_of = |key: &str| match data.get(key).map(|value| &value.value) {
+        None => "undefined",
+        Some(Value::String(_)) => "string",
+        Some(Value::Number(_)) => "number",
+        Some(Value::Bool(_)) => "boolean",
+        Some(Value::Null | Value::Array(_) | Value::Object(_)) => "object",
+    };
+    match types.iter().find(|(key, wanted)| type_of(key) != wanted) {
+        Some((key, wanted)) => Step::Fails(format!("{key:?} is of type {}, not {wanted}", type_of(key))),
+        None => Step::Holds,
     }
 }
 
@@ -162,5 +294,53 @@ fn were(called: &[&str]) -> String {
         [] => "no tool was".to_owned(),
         [_] => format!("{} was", list(called)),
         _ => format!("{} were", list(called)),
+    }
+}
+
+/// What separates two lists of calls, as few calls as can be: those missing, those too many, or that only the order
+/// differs. Nothing where the lists already say it all.
+fn difference(expected: &[String], called: &[&str]) -> String {
+    if expected.is_empty() || called.is_empty() {
+        return String::new();
+    }
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    let without = |from: &[&'_ str], what: &[&str]| -> Vec<String> {
+        let mut rest = what.to_vec();
+        let left = from.iter().filter(|name| match rest.iter().position(|other| other == *name) {
+            Some(position) => {
+                rest.swap_remove(position);
+                false
+            }
+            None => true,
+        });
+        left.map(|name| (*name).to_owned()).collect()
+    };
+    let (missing, extra) = (without(&expected, called), without(called, &expected));
+    match (missing.as_slice(), extra.as_slice()) {
+        ([], []) => {
+            let at = expected.iter().zip(called).position(|(wanted, name)| wanted != name).unwrap_or(0);
+            format!(" (out of order from call {} on: {} in place of {})", at + 1, called[at], expected[at])
+        }
+        (missing, []) => format!(" (missing: {})", missing.join(", ")),
+        ([], extra) => format!(" (too many: {})", extra.join(", ")),
+        (missing, extra) => format!(" (missing: {}; too many: {})", missing.join(", "), extra.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn differences_are_as_small_as_can_be() {
+        let of = |expected: &[&str], called: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+            difference(&expected, called)
+        };
+        assert_eq!(of(&["a", "b"], &["b", "a"]), " (out of order from call 1 on: b in place of a)");
+        assert_eq!(of(&["a", "b"], &["a", "a", "b"]), " (too many: a)");
+        assert_eq!(of(&["a", "a"], &["a"]), " (missing: a)");
+        assert_eq!(of(&["a", "b"], &["a", "c"]), " (missing: b; too many: c)");
+        assert_eq!(of(&["a"], &[]), "");
     }
 }

@@ -1,29 +1,39 @@
 //! Judges a case: (case, what the agent said and did) → verdict. Pure: no clock, no network, no order of arrival.
 
 mod contract;
+mod params;
 
 use crate::conversation::{Exchange, Failure, ToolMode};
 use crate::suite::Case;
+use crate::suite::template::Data;
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 /// What a verdict depends on besides the case and the evidence.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub struct Context<'a> {
     /// A case that checked nothing fails instead of passing with a warning.
     pub strict: bool,
+    /// Evaluation goes on behind the first assertion that does not hold.
+    pub all_assertions: bool,
     /// What happened to the tools of this case.
     pub tool_mode: ToolMode,
+    /// What template tokens stand for.
+    pub data: &'a Data,
+    /// Tokens of the response; `None`: they are estimated where an assertion asks for them.
+    pub tokens: Option<u64>,
+    /// What the case cost in US dollars; `None` where nobody knows.
+    pub cost_usd: Option<f64>,
 }
 
 /// The verdict on a case that was sent to the agent.
 #[must_use]
-pub fn judge(case: &Case, exchange: Exchange, rules: Rules) -> CaseResult {
+pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResult {
     let Exchange { transcript, failure, warnings } = exchange;
     if let Some(failure) = failure {
         let (outcome, cause, blame, error) = describe(failure);
         return CaseResult { warnings, ..CaseResult::without_assertions(outcome, cause, blame, error, transcript) };
     }
-    let assertions = contract::evaluate(case, &transcript, rules.tool_mode);
+    let assertions = contract::evaluate(case, &transcript, context);
     let mut result = CaseResult {
         outcome: Outcome::Passed,
         cause: None,
@@ -36,6 +46,10 @@ pub fn judge(case: &Case, exchange: Exchange, rules: Rules) -> CaseResult {
         transcript,
         total_turns: 1,
     };
+    for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
+        let tokens = skipped.unresolved_tokens.join(", ");
+        result.warnings.push(format!("{}: {tokens} leads nowhere and was left out", skipped.name));
+    }
     let bad = result.assertions.iter().find(|a| matches!(a.outcome, Outcome::Failed | Outcome::Errored));
     if let Some(bad) = bad {
         result.outcome = bad.outcome;
@@ -49,7 +63,7 @@ pub fn judge(case: &Case, exchange: Exchange, rules: Rules) -> CaseResult {
         } else {
             ("no assertions", "no assertions")
         };
-        if rules.strict {
+        if context.strict {
             result.outcome = Outcome::Failed;
             result.cause = Some(Cause::NothingChecked);
             result.blame = Some(Blame::Suite);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::{CliError, Exit};
-use crate::bundle::{Bundle, BundleError};
+use crate::bundle::{Bundle, BundleError, Role};
 use crate::suite::error::Finding;
 use crate::suite::{self, Suite};
 
@@ -34,7 +34,7 @@ impl Inputs {
                 Ok(suite) => suites.push(Suite { path: name.clone(), ..suite }),
                 Err(found) => errors.extend(found.0),
             }
-            bundle.add(&name, bytes).map_err(|error| refused(&path, &error))?;
+            bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(&path, &error))?;
         }
         if errors.is_empty() {
             return Ok(Self { suites, bundle });
@@ -42,6 +42,33 @@ impl Inputs {
         let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
         Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}"))
             .details(errors.iter().map(ToString::to_string)))
+    }
+
+    /// Adds a file of values for template tokens; `None` looks for the one at `convention`, which need not be there.
+    pub(super) fn add_data(
+        &mut self,
+        file: Option<&Path>,
+        convention: Option<&str>,
+        role: Role,
+    ) -> Result<(), CliError> {
+        let path = match (file, convention) {
+            (Some(file), _) => file,
+            (None, Some(convention)) if Path::new(convention).is_file() => Path::new(convention),
+            (None, _) => return Ok(()),
+        };
+        let bytes = std::fs::read(path)
+            .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
+        suite::parse_data(&path.display().to_string(), &bytes)
+            .map_err(|errors| CliError::new(Exit::Usage, format!("the values for template tokens: {errors}")))?;
+        let name = name_in_bundle(path, &self.bundle);
+        self.bundle.add(&name, role, bytes).map_err(|error| refused(path, &error))
+    }
+
+    /// Adds an earlier result to compare with.
+    pub(super) fn add_baseline(&mut self, text: Vec<u8>) -> Result<(), CliError> {
+        let path = Path::new("baseline.json");
+        let name = name_in_bundle(path, &self.bundle);
+        self.bundle.add(&name, Role::Baseline, text).map_err(|error| refused(path, &error))
     }
 
     /// What is odd about the files.

@@ -46,7 +46,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run eval files against an agent and tell what came of it
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Print the events of a run as they happen, from its beginning
     Watch(watch::WatchArgs),
     /// List, show or cancel the runs of a daemon
@@ -83,7 +83,7 @@ pub async fn main() -> ExitCode {
     // CI sets variables to nothing to say that they are not set.
     let daemon = daemon.filter(|url| !url.is_empty());
     let done = match command {
-        Command::Run(args) => run::run(daemon, args).await,
+        Command::Run(args) => run::run(daemon, *args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
         Command::Agents { command } => agents::agents(daemon, command).await,

@@ -12,16 +12,19 @@ use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
 use super::{CliError, Exit, look, note, print};
-use crate::bundle;
+use crate::bundle::{self, Role};
+use crate::conversation::ToolMode;
 use crate::daemon::status::BUNDLE_MISSING;
 use crate::event::{Payload, Run};
 use crate::peer::target::Target;
-use crate::plan::RunSpec;
+use crate::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use crate::report::console::{Line, Look, summary};
 use crate::report::{Verdict, Verdicts};
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, spec_to_proto};
 
+mod baseline;
+mod config;
 mod interrupts;
 mod previous;
 mod progress;
@@ -29,6 +32,10 @@ mod progress;
 use interrupts::Interrupts;
 use progress::Progress;
 
+/// Where the seed manifest is by convention (Eval Runner Contract, "Seed Manifest").
+const SEED_MANIFEST: &str = "evals/seed-manifest.json";
+/// Where results are written when nothing is said.
+const OUTPUT_DIR: &str = "evals/results";
 /// Bytes of a bundle that are sent at a time.
 const CHUNK: usize = 256 << 10;
 /// Time for a bundle on its way.
@@ -48,7 +55,11 @@ pub(super) struct RunArgs {
 
     /// Agent to test: a name that the daemon knows, or an address such as grpc://127.0.0.1:50051
     #[arg(short, long, value_name = "AGENT")]
-    name: String,
+    name: Option<String>,
+
+    /// Settings of the project [default: forge.config.json here or above, if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// An agent for this run only, such as weather=grpc://127.0.0.1:50051; may be given several times
     #[arg(long, value_name = "ID=URL", value_parser = key_value)]
@@ -58,17 +69,25 @@ pub(super) struct RunArgs {
     #[arg(long, conflicts_with = "detach", help_heading = "Daemon")]
     daemon_free: bool,
 
-    /// Cases at the same time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    parallel: u32,
+    /// Cases at the same time [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    parallel: Option<u32>,
 
-    /// Time for one case, such as 500ms, 30s or 2m
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
-    timeout: Duration,
+    /// Time for one case, such as 500ms, 30s or 2m [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
 
     /// Fail cases that checked nothing instead of warning about them
     #[arg(long)]
     strict: bool,
+
+    /// Evaluate all assertions of a case instead of stopping at the first that does not hold
+    #[arg(long)]
+    all_assertions: bool,
+
+    /// What happens to the tools of cases without stubs [default: live]
+    #[arg(long, value_enum, value_name = "MODE")]
+    tools: Option<Tools>,
 
     /// Run only cases in whose id this regular expression matches
     #[arg(long, value_name = "REGEX")]
@@ -78,9 +97,21 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "RUN")]
     failed: Option<String>,
 
-    /// Directory for the results, one JSON file an eval file
-    #[arg(long, value_name = "DIR", default_value = "evals/results")]
-    output_dir: PathBuf,
+    /// Values for {{seed:…}} tokens [default: evals/seed-manifest.json, if it is there]
+    #[arg(long, value_name = "FILE")]
+    seed_manifest: Option<PathBuf>,
+
+    /// Values for {{snapshot:…}} tokens, captured before the run
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
+    /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
+    #[arg(long, value_name = "RUN")]
+    baseline: Option<String>,
+
+    /// Directory for the results, one JSON file an eval file [default: evals/results]
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
 
     /// Write the result to this file too; its ending says the format (.json); may be given several times
     #[arg(short, long, value_name = "FILE")]
@@ -95,6 +126,15 @@ pub(super) struct RunArgs {
     quiet: bool,
 }
 
+/// See [`RunArgs::tools`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Tools {
+    /// The agent runs its real tools
+    Live,
+    /// The agent says which tools it would call, and none is run
+    RoutingOnly,
+}
+
 /// Reads a duration, which needs a unit.
 fn duration(text: &str) -> Result<Duration, String> {
     let duration =
@@ -105,18 +145,38 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, CliError> {
+impl RunArgs {
+    fn output_dir(&self) -> &Path {
+        self.output_dir.as_deref().unwrap_or(Path::new(OUTPUT_DIR))
+    }
+
+    /// The agent to test, which is checked to be there before anything else is done.
+    fn agent_name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+}
+
+pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exit, CliError> {
     let sources: Vec<String> = args.paths.iter().chain(&args.input).cloned().collect();
     if sources.is_empty() {
         return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
             .hint("as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`"));
+    }
+    if let Some(config) = config::Config::find(args.config.as_deref())? {
+        config.fill(&mut args)?;
+    }
+    if args.name.is_none() {
+        return Err(CliError::new(Exit::Usage, "no agent to test: name one with -n AGENT")
+            .hint("a name that the daemon knows, or an address such as grpc://127.0.0.1:50051; or agentEndpoint in forge.config.json"));
     }
     check_outputs(&args)?;
     if let Some((id, _)) = args.agent.iter().enumerate().find_map(|(n, a)| args.agent[..n].iter().find(|b| b.0 == a.0))
     {
         return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
     }
-    let inputs = Inputs::read(&sources)?;
+    let mut inputs = Inputs::read(&sources)?;
+    inputs.add_data(args.seed_manifest.as_deref(), Some(SEED_MANIFEST), Role::Seed)?;
+    inputs.add_data(args.snapshot.as_deref(), None, Role::Snapshot)?;
     let say = |text: &str| {
         if !args.quiet {
             note(text);
@@ -151,28 +211,42 @@ pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, C
     }
 }
 
-async fn run_on(client: &Client, args: &RunArgs, inputs: Inputs, interrupts: &Interrupts) -> Result<Exit, CliError> {
+async fn run_on(
+    client: &Client,
+    args: &RunArgs,
+    mut inputs: Inputs,
+    interrupts: &Interrupts,
+) -> Result<Exit, CliError> {
+    if let Some(name) = &args.baseline {
+        inputs.add_baseline(baseline::find(client, args, name, &inputs.suites).await?)?;
+    }
     let cases = match &args.failed {
         None => Vec::new(),
         Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
     };
     let packed = inputs.bundle.pack().map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
     let mut targets = args.agent.clone();
-    if Target::looks_like_one(&args.name) {
+    let name = args.agent_name();
+    if Target::looks_like_one(name) {
         // An agent that is only known by its address.
-        targets.push((args.name.clone(), args.name.clone()));
+        targets.push((name.to_owned(), name.to_owned()));
     }
     let spec = RunSpec {
         bundle: bundle::digest(&packed),
         bundle_size: packed.len() as u64,
-        agent_id: args.name.clone(),
+        agent_id: name.to_owned(),
         case_patterns: args.run.clone().into_iter().collect(),
         cases,
-        concurrency: args.parallel,
-        case_timeout: args.timeout,
+        concurrency: args.parallel.unwrap_or(1),
+        case_timeout: args.timeout.unwrap_or(DEFAULT_CASE_TIMEOUT),
         suites: inputs.suites.iter().map(|suite| suite.path.clone()).collect(),
         targets,
         strict: args.strict,
+        all_assertions: args.all_assertions,
+        tool_mode: match args.tools.unwrap_or(Tools::Live) {
+            Tools::Live => ToolMode::Live,
+            Tools::RoutingOnly => ToolMode::RoutingOnly,
+        },
     };
     let run = create(client, &spec, packed).await?;
     if args.detach {
@@ -323,7 +397,7 @@ fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     if args.detach {
         return Ok(());
     }
-    let folders = args.output.iter().map(|file| folder_of(file)).chain([args.output_dir.as_path()]);
+    let folders = args.output.iter().map(|file| folder_of(file)).chain([args.output_dir()]);
     for folder in folders {
         std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
             CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
@@ -350,7 +424,7 @@ async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(),
             name = format!("{stem}.{}.{number}.json", run.run_id);
             number += 1;
         }
-        fetch(client, &run.run_id, &suite.path, &args.output_dir.join(&name)).await?;
+        fetch(client, &run.run_id, &suite.path, &args.output_dir().join(&name)).await?;
         used.push(name);
     }
     for file in &args.output {

@@ -12,17 +12,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::bundle::{Bundle, BundleError};
+use crate::bundle::{Bundle, BundleError, Role};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
-use crate::peer::agent::Agent;
+use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, RunSpec, plan};
-use crate::run::{Control, Farewells, execute, suite_infos};
+use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
+use crate::suite::template::Data;
 use crate::suite::{self, error::SuiteErrors};
 use crate::verdict::Totals;
+use crate::verdict::baseline::Baseline;
 
 /// Events of a run that wait to be stored; the run waits when there are more.
 const UNSTORED_EVENTS: usize = 1024;
@@ -57,6 +59,9 @@ pub enum CreateError {
     /// A suite is named that the bundle does not hold.
     #[error("the bundle holds no file {0:?}")]
     NoSuchSuite(String),
+    /// The baseline is no result.
+    #[error("the baseline {0}: {1}")]
+    Baseline(String, String),
     /// The suites are invalid.
     #[error(transparent)]
     Suites(#[from] SuiteErrors),
@@ -125,7 +130,7 @@ impl Manager {
         let packed = self.bundles.read(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
-        let plan = planned.map_err(|_| CreateError::Died)??;
+        let (plan, baselines) = planned.map_err(|_| CreateError::Died)??;
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
         let run = Run {
             run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
@@ -146,29 +151,29 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(run.clone(), plan, agent);
+            self.start(Job { run: run.clone(), plan, agent, baselines });
         }
         Ok((run, deduplicated))
     }
 
-    fn start(&self, run: Run, plan: Plan, agent: Agent) {
+    fn start(&self, job: Job) {
         let control = Control::default();
-        self.lock().insert(run.run_id.clone(), control.clone());
+        self.lock().insert(job.run.run_id.clone(), control.clone());
         if self.stopping.is_cancelled() {
             control.stop(CancelReason::Shutdown);
         }
         let (store, farewells, permits) = (Arc::clone(&self.store), self.farewells.clone(), Arc::clone(&self.permits));
         let controls = Arc::clone(&self.controls);
         self.tasks.spawn(async move {
-            let run_id = run.run_id.clone();
+            let run_id = job.run.run_id.clone();
             let _permit = tokio::select! {
                 permit = permits.acquire_owned() => permit.ok(),
                 // A cancelled run is told so by the engine itself, which then does nothing else.
                 () = control.stopped() => None,
             };
-            tracing::info!(run = %run_id, agent = ?agent.name, cases = plan.cases.len(), "run begins");
+            tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
             let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
-            let executed = AssertUnwindSafe(execute(run, plan, agent, events, farewells, control)).catch_unwind();
+            let executed = AssertUnwindSafe(execute(job, events, farewells, control)).catch_unwind();
             let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts), executed);
             if executed.is_err() {
                 tracing::error!(run = %run_id, "the engine panicked");
@@ -247,7 +252,7 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 }
 
 /// The pure part of accepting a run.
-fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Plan, CreateError> {
+fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<(Plan, Vec<Baseline>), CreateError> {
     let bundle = Bundle::open(packed)?;
     let mut suites = Vec::new();
     let mut errors = Vec::new();
@@ -261,5 +266,21 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Plan, CreateError> {
     if !errors.is_empty() {
         return Err(SuiteErrors(errors).into());
     }
-    Ok(plan(suites, spec)?)
+    let data = Data { seed: read_data(&bundle, Role::Seed)?, snapshot: read_data(&bundle, Role::Snapshot)? };
+    let baselines = match bundle.with_role(Role::Baseline) {
+        None => Vec::new(),
+        Some((path, bytes)) => read_baseline(bytes).map_err(|why| CreateError::Baseline(path.to_owned(), why))?,
+    };
+    Ok((plan(suites, data, spec)?, baselines))
+}
+
+fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    Baseline::read(&Json::parse(text).map_err(|error| error.to_string())?)
+}
+
+/// The values that tokens stand for, from the file of the bundle that holds them.
+fn read_data(bundle: &Bundle, role: Role) -> Result<Option<Json>, CreateError> {
+    let Some((path, bytes)) = bundle.with_role(role) else { return Ok(None) };
+    suite::parse_data(path, bytes).map(Some).map_err(CreateError::Suites)
 }

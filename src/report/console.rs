@@ -7,6 +7,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::{Verdict, printable};
 use crate::event::SuiteInfo;
+use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Outcome, whole_millis};
 
 /// Length of the rules above and below, where there is room for it.
@@ -63,16 +64,51 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
     let bold = look.style(Style::new().bold());
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
     let columns = Columns::of(lines, look.width);
+    if let Some(comparison) = &suite.comparison {
+        write_regressions(&mut out, comparison, lines, look);
+    }
     for line in lines {
         write_line(&mut out, line, &columns, look);
     }
     let _ = writeln!(out, "{}", "─".repeat(rule));
     let _ = writeln!(out, "  {}", totals(lines));
+    if let Some(comparison) = &suite.comparison {
+        let _ = writeln!(out, "  {}", compared(comparison));
+    }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in warnings {
         let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
     }
     out
+}
+
+/// What broke stands first: it is what people came for.
+fn write_regressions(out: &mut String, comparison: &Comparison, lines: &[Line], look: Look) {
+    let red = look.style(AnsiColor::Red.on_default().bold());
+    for id in &comparison.regressions {
+        let id = printable(id);
+        let _ = writeln!(out, "  {red}✗ regression{red:#} {id}: it passed in the baseline");
+        let error = lines.iter().find(|line| line.id == id).and_then(|line| line.error.as_ref());
+        if let Some(error) = error {
+            let _ = writeln!(out, "    {red}→{red:#} {error}");
+        }
+    }
+}
+
+/// The comparison in a line: counts, and the names of what is new or gone.
+fn compared(comparison: &Comparison) -> String {
+    let named = |what: &str, ids: &[String]| match ids {
+        [] => String::new(),
+        ids => format!(" | {what}: {}", clip(&printable(&ids.join(", ")), MAX_ERROR)),
+    };
+    format!(
+        "baseline {}: {} regressed | {} newly passing{}{}",
+        printable(&comparison.baseline_run_id),
+        comparison.regressions.len(),
+        comparison.new_passes.len(),
+        named("new", &comparison.new_cases),
+        named("vanished", &comparison.vanished_cases),
+    )
 }
 
 /// The totals line, without its indent. What did not pass counts as failed, in the words of the contract; what could
@@ -184,6 +220,7 @@ mod tests {
             eval_file_hash: String::new(),
             cases: 6,
             warnings: Vec::new(),
+            comparison: None,
         }
     }
 

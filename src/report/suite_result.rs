@@ -1,6 +1,7 @@
 //! The `EvalSuiteResult` of the Eval Runner Contract as JSON, written case by case.
 //!
-//! Keys beyond those of the contract: on a suite `warnings`, `agent`, `exitCode`; in its summary `errored` and `notRun`;
+//! Keys beyond those of the contract: on a suite `warnings`, `agentId` (the name under which the agent was asked for),
+//! `agent` (what it says about itself), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
 //! on a case `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
@@ -11,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Verdict, Verdicts};
 use crate::conversation::{AgentCard, Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, SuiteInfo};
+use crate::verdict::baseline::Comparison;
 use crate::verdict::{Outcome, Totals, whole_millis};
 
 /// The result of a run as pieces of JSON text, each made when it is asked for: one suite as the contract's object,
@@ -77,7 +79,7 @@ impl Pieces {
             self.next = Next::Case { suite, position, totals };
             return Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")));
         }
-        let tail = serde_json::to_string_pretty(&Tail::of(&self.run, totals))?;
+        let tail = serde_json::to_string_pretty(&Tail::of(&self.run, info, totals))?;
         let more = suite + 1 < self.suites.len();
         self.next = if more { Next::Head { suite: suite + 1, position } } else { Next::Close };
         Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
@@ -109,6 +111,7 @@ struct Head<'a> {
     tier: &'a str,
     tool_name: &'a str,
     agent_endpoint: &'a str,
+    agent_id: &'a str,
     metadata: Metadata<'a>,
     staleness_warnings: [&'a str; 0],
     warnings: Vec<&'a str>,
@@ -141,6 +144,7 @@ impl<'a> Head<'a> {
             tier: &suite.tier,
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
+            agent_id: &run.spec.agent_id,
             metadata: Metadata::of(run.agent.as_ref(), suite),
             staleness_warnings: [],
             warnings: suite.warnings.iter().chain(&run.warnings).map(String::as_str).collect(),
@@ -174,11 +178,13 @@ impl<'a> Metadata<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Tail {
+struct Tail<'a> {
     summary: Summary,
-    baseline_run_id: Option<String>,
-    regressions: [String; 0],
-    new_passes: [String; 0],
+    baseline_run_id: Option<&'a str>,
+    regressions: &'a [String],
+    new_passes: &'a [String],
+    new_cases: &'a [String],
+    vanished_cases: &'a [String],
     exit_code: u8,
 }
 
@@ -195,8 +201,11 @@ struct Summary {
     estimated_cost_usd: Option<f64>,
 }
 
-impl Tail {
-    fn of(run: &Run, totals: Totals) -> Self {
+impl<'a> Tail<'a> {
+    fn of(run: &Run, suite: &'a SuiteInfo, totals: Totals) -> Self {
+        let compared = suite.comparison.as_ref();
+        let ids =
+            |of: fn(&Comparison) -> &Vec<String>| compared.map(|compared| of(compared).as_slice()).unwrap_or_default();
         Self {
             summary: Summary {
                 total_cases: totals.total,
@@ -208,9 +217,11 @@ impl Tail {
                 total_duration_ms: whole_millis(totals.duration),
                 estimated_cost_usd: None,
             },
-            baseline_run_id: None,
-            regressions: [],
-            new_passes: [],
+            baseline_run_id: compared.map(|compared| compared.baseline_run_id.as_str()),
+            regressions: ids(|compared| &compared.regressions),
+            new_passes: ids(|compared| &compared.new_passes),
+            new_cases: ids(|compared| &compared.new_cases),
+            vanished_cases: ids(|compared| &compared.vanished_cases),
             exit_code: run.exit_code(),
         }
     }

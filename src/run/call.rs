@@ -4,7 +4,7 @@
 //! slot is free. The agent still gets a cancel frame and its grace, in a task of its own ([`super::Farewells`]), before
 //! the stream is reset.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,12 +16,13 @@ use tonic::{Status, Streaming};
 
 use super::{Farewells, LogClosed, Shared};
 use crate::conversation::{
-    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, JsonText,
-    Payload as Json, ToolCall, ToolOutcome, Transcript,
+    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
+    ToolCall, ToolOutcome, Transcript,
 };
 use crate::event::{CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::stream::{Leniency, Recording};
+use crate::suite::stub::{Answer, Stub};
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
 
@@ -40,7 +41,7 @@ pub(super) struct Call<'a> {
     pub(super) case: &'a CaseRef,
     pub(super) invocation: Invocation,
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
-    pub(super) stubs: Option<&'a [(String, JsonText)]>,
+    pub(super) stubs: Option<&'a [(String, Stub)]>,
     pub(super) deadline: Instant,
 }
 
@@ -61,16 +62,17 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         Ok(opened) => opened,
         Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
     };
-    // Results that the agent has not taken yet: while it does not read, we still do.
-    let mut results: VecDeque<InvokeRequest> = VecDeque::new();
+    // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
+    let mut results: BTreeMap<(Instant, usize), StubResult> = BTreeMap::new();
+    let mut calls_answered = 0;
     let failure = loop {
         let message = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => break Some((Failure::Cancelled, call.shared.control.reason())),
             () = tokio::time::sleep_until(call.deadline) => break Some((Failure::Timeout, CancelReason::Budget)),
-            Ok(permit) = frames.reserve(), if !results.is_empty() => {
-                if let Some(result) = results.pop_front() {
-                    permit.send(result);
+            Some(permit) = place_for_result(&results, &frames) => {
+                if let Some((_, result)) = results.pop_first() {
+                    result.send(&call, permit).await?;
                 }
                 continue;
             }
@@ -79,7 +81,11 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         match message {
             Ok(Some(message)) => {
                 match take(&call, &mut recording, message, &sent).await? {
-                    Ok(result) => results.extend(result),
+                    Ok(None) => {}
+                    Ok(Some((delay, result))) => {
+                        calls_answered += 1;
+                        results.insert((Instant::now() + delay, calls_answered), result);
+                    }
                     Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
                 }
                 if results.len() > MAX_WAITING_RESULTS {
@@ -185,14 +191,14 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
     }
 }
 
-/// Takes one event into the record and into the log, and returns the frame that answers it, if it asks for something.
-/// The inner error is the rule that the agent broke.
+/// Takes one event into the record and into the log, and returns what the daemon answers and after what delay, if the
+/// event asks for something. The inner error is the rule that the agent broke.
 async fn take(
     call: &Call<'_>,
     recording: &mut Recording,
     message: InvokeResponse,
     sent: &Sent,
-) -> Result<Result<Option<InvokeRequest>, String>, LogClosed> {
+) -> Result<Result<Option<(Duration, StubResult)>, String>, LogClosed> {
     let bytes = message.encoded_len();
     let event = match event_from_proto(message) {
         Ok(event) => event,
@@ -205,31 +211,71 @@ async fn take(
     for rule in recording.leniencies().iter().skip(bent_before) {
         report(call, *rule).await?;
     }
-    let wanted = match (&event.kind, call.stubs) {
-        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some((call.call_id.clone(), stub_for(call, stubs))),
+    let result = match (&event.kind, call.stubs) {
+        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some(stub_for(call, stubs)),
         _ => None,
     };
     log(call, event).await?;
-    let Some((call_id, (outcome, unstubbed))) = wanted else { return Ok(Ok(None)) };
-    let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
-    let served = Payload::StubServed { call_id, outcome, unstubbed };
-    call.shared.journal.case(call.case, call.invocation.turn, served).await?;
-    Ok(Ok(Some(InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) })))
+    Ok(Ok(result))
 }
 
-/// What the daemon answers to a tool call, and whether the case has no stub for it.
-fn stub_for(call: &ToolCall, stubs: &[(String, JsonText)]) -> (ToolOutcome, bool) {
-    if let Some((_, answer)) = stubs.iter().find(|(tool, _)| *tool == call.name) {
-        return (ToolOutcome::Result(Some(Json::Json(answer.clone()))), false);
+/// What the daemon answers to a tool call in place of the tool.
+struct StubResult {
+    call_id: String,
+    outcome: ToolOutcome,
+    /// Whether the case has no answer for this call.
+    unstubbed: bool,
+}
+
+impl StubResult {
+    async fn send(self, call: &Call<'_>, permit: mpsc::Permit<'_, InvokeRequest>) -> Result<(), LogClosed> {
+        let Self { call_id, outcome, unstubbed } = self;
+        let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
+        let served = Payload::StubServed { call_id, outcome, unstubbed };
+        call.shared.journal.case(call.case, call.invocation.turn, served).await?;
+        permit.send(InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) });
+        Ok(())
     }
-    let fault = Fault {
+}
+
+/// Waits until the next result is due and the agent has room for it; `None` when nobody takes results any more.
+async fn place_for_result<'a>(
+    results: &BTreeMap<(Instant, usize), StubResult>,
+    frames: &'a mpsc::Sender<InvokeRequest>,
+) -> Option<mpsc::Permit<'a, InvokeRequest>> {
+    let Some(((due, _), _)) = results.first_key_value() else { return std::future::pending().await };
+    tokio::time::sleep_until(*due).await;
+    frames.reserve().await.ok()
+}
+
+/// What the daemon answers to a tool call, and after what delay.
+fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult) {
+    let unstubbed = |message: String| Fault {
         code: tonic::Code::NotFound.into(),
         reason: "UNSTUBBED".to_owned(),
-        message: format!("the case has no stub for the tool {:?}", call.name),
+        message,
         origin: FaultOrigin::Daemon,
         retryable: false,
     };
-    (ToolOutcome::Error(fault), true)
+    let result = |outcome, unstubbed| StubResult { call_id: call.call_id.clone(), outcome, unstubbed };
+    let Some((_, stub)) = stubs.iter().find(|(tool, _)| *tool == call.name) else {
+        let fault = unstubbed(format!("the case has no stub for the tool {:?}", call.name));
+        return (Duration::ZERO, result(ToolOutcome::Error(fault), true));
+    };
+    let arguments = call.params.as_ref().and_then(Json::parse);
+    let (answer, delay) = stub.answer(arguments.as_ref());
+    let result = match answer {
+        Answer::Value(value) => result(ToolOutcome::Result(Some(Json::Json(value.clone()))), false),
+        Answer::Error(message) => {
+            let fault = Fault { origin: FaultOrigin::Tool, ..Fault::message(message) };
+            result(ToolOutcome::Error(fault), false)
+        }
+        Answer::Nothing => {
+            let fault = unstubbed(format!("the stub for the tool {:?} has no answer to these arguments", call.name));
+            result(ToolOutcome::Error(fault), true)
+        }
+    };
+    (delay, result)
 }
 
 /// Text deltas are not stored: they make up most of a stream, and the answer holds their text.

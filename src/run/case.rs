@@ -1,15 +1,19 @@
 //! Runs one case: decides how, calls the agent, has the answer judged.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::call::{Call, call};
 use super::{LogClosed, Shared};
-use crate::check::{self, Rules};
+use crate::check::{self, Context};
 use crate::conversation::{Exchange, Failure, Invocation, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
 use crate::suite::Mode;
+use crate::suite::assertion::Assertion;
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRef) -> Result<(), LogClosed> {
     let case = planned.case();
@@ -17,7 +21,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
         return shared.journal.case(&case_ref, 0, Payload::CaseFinished(Box::new(check::no_input()))).await;
     }
     let (tool_mode, stubs, max_model_turns) = match &case.mode {
-        Mode::Single => (ToolMode::Live, None, None),
+        Mode::Single => (shared.spec.tool_mode, None, None),
         Mode::Stubbed { stubs, max_turns } => (ToolMode::Stub, Some(stubs.as_slice()), Some(*max_turns)),
     };
     let invocation_id = Uuid::new_v4().to_string();
@@ -46,8 +50,31 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
         let deadline = Instant::now() + shared.spec.case_timeout;
         call(Call { shared, case: &case_ref, invocation, stubs, deadline }).await?
     };
-    let result = check::judge(case, exchange, Rules { strict: shared.spec.strict, tool_mode });
+    let result = judge(shared, planned, exchange, tool_mode).await;
     shared.journal.case(&case_ref, 0, Payload::CaseFinished(Box::new(result))).await
+}
+
+/// Has the answer judged. Patterns take time that is not a runtime thread's to give.
+async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_mode: ToolMode) -> CaseResult {
+    let judge = {
+        let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
+        let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
+        move || {
+            let context = Context { strict, all_assertions, tool_mode, data: &data, tokens: None, cost_usd: None };
+            check::judge(planned.case(), exchange, &context)
+        }
+    };
+    if !planned.case().assertions.iter().any(Assertion::has_patterns) {
+        return judge();
+    }
+    match tokio::task::spawn_blocking(judge).await {
+        Ok(result) => result,
+        Err(error) => {
+            let text = format!("the daemon failed while it judged this case: {error}");
+            let transcript = Transcript::default();
+            CaseResult::without_assertions(Outcome::Errored, Cause::Assertion, Blame::Daemon, text, transcript)
+        }
+    }
 }
 
 /// A mode is never guessed: an agent that did not declare it is never sent it.

@@ -3,6 +3,7 @@
 //! When the queue is full the engine waits, so that a run never gets ahead of its log. When nobody stores any more, the
 //! run ends: a verdict that is not stored is none.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
@@ -10,7 +11,8 @@ use tokio::sync::mpsc;
 use super::case_ref;
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::plan::PlannedCase;
-use crate::verdict::CaseResult;
+use crate::verdict::baseline::Comparison;
+use crate::verdict::{CaseResult, Outcome};
 
 /// Nobody stores the log of this run any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -23,16 +25,35 @@ pub(super) struct Journal {
     events: mpsc::Sender<Draft>,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
+    /// Whether cases passed, by suite and id: for the comparison with a baseline.
+    passed: Arc<Mutex<HashMap<CaseKey, bool>>>,
 }
+
+/// Suite and id of a case.
+type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
     pub(super) fn new(events: mpsc::Sender<Draft>, run: Run) -> Self {
-        Self { events, run: Arc::new(Mutex::new(run)) }
+        Self { events, run: Arc::new(Mutex::new(run)), passed: Arc::default() }
     }
 
     /// The run as of its newest event.
     pub(super) fn current(&self) -> Run {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a case passed; `None` when it has no verdict.
+    pub(super) fn passed(&self, suite: &str, id: &str) -> Option<bool> {
+        let key = (Arc::from(suite), Arc::from(id));
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+    }
+
+    /// Notes what came of comparing the suites with a baseline, for the last event.
+    pub(super) fn compared(&self, comparisons: Vec<Option<Comparison>>) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        for (suite, comparison) in run.suites.iter_mut().zip(comparisons) {
+            suite.comparison = comparison;
+        }
     }
 
     /// An event of the run as a whole.
@@ -68,6 +89,13 @@ impl Journal {
 
     async fn write(&self, draft: Draft) -> Result<(), LogClosed> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
+        if let (Payload::CaseFinished(result), Some(case)) = (&draft.payload, &draft.case)
+            && result.outcome != Outcome::Skipped
+        {
+            let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
+            let passed = result.outcome == Outcome::Passed;
+            self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(key, passed);
+        }
         self.events.send(draft).await.map_err(|_| LogClosed)
     }
 }

@@ -23,6 +23,9 @@ use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
+use crate::suite::Suite;
+use crate::suite::template::Data;
+use crate::verdict::baseline::{Baseline, Comparison};
 use crate::verdict::{Blame, CaseResult, Cause};
 use journal::Journal;
 pub use journal::LogClosed;
@@ -98,6 +101,8 @@ struct Shared {
     journal: Journal,
     control: Control,
     farewells: Farewells,
+    /// What template tokens stand for.
+    data: Arc<Data>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -115,18 +120,30 @@ impl Shared {
     }
 }
 
-/// Runs a plan to its end and writes its log to `events`; `run` is the run as it was created.
+/// What is executed.
+#[derive(Debug)]
+pub struct Job {
+    /// The run as it was created.
+    pub run: Run,
+    /// Its cases.
+    pub plan: Plan,
+    /// The agent under test.
+    pub agent: Agent,
+    /// Earlier results to compare with.
+    pub baselines: Vec<Baseline>,
+}
+
+/// Executes a run to its end and writes its log to `events`.
 ///
 /// # Errors
 /// When nobody takes the events any more.
 pub async fn execute(
-    mut run: Run,
-    plan: Plan,
-    agent: Agent,
+    job: Job,
     events: mpsc::Sender<Draft>,
     farewells: Farewells,
     control: Control,
 ) -> Result<(), LogClosed> {
+    let Job { mut run, plan, agent, baselines } = job;
     run.state = State::Running;
     run.agent_endpoint = agent.url.clone();
     let spec = run.spec.clone();
@@ -161,6 +178,7 @@ pub async fn execute(
         journal.run(Payload::Warning(text.to_owned())).await?;
     }
     let card = description.card.clone();
+    let suites = plan.suites.clone();
     let shared = Shared {
         run_id: journal.current().run_id,
         spec,
@@ -169,14 +187,42 @@ pub async fn execute(
         journal: journal.clone(),
         control: control.clone(),
         farewells,
+        data: Arc::clone(&plan.data),
         bent: Mutex::default(),
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;
+    let comparisons = compare(&suites, &baselines, &journal).await?;
     let totals = journal.current().totals;
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed == totals.total;
     let state = if control.stop.is_cancelled() && !is_whole { State::Cancelled } else { State::of(&totals) };
+    journal.compared(comparisons);
     finish(&journal, state, Some(card), None).await
+}
+
+/// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.
+async fn compare(
+    suites: &[Arc<Suite>],
+    baselines: &[Baseline],
+    journal: &Journal,
+) -> Result<Vec<Option<Comparison>>, LogClosed> {
+    let mut comparisons = Vec::new();
+    for suite in suites {
+        let baseline = baselines.iter().find(|baseline| baseline.tool_name == suite.tool_name);
+        if let (None, Some(other)) = (baseline, baselines.first()) {
+            let text = format!(
+                "the baseline {} is about {:?}, and {} is about {:?}: nothing is compared",
+                other.run_id, other.tool_name, suite.path, suite.tool_name
+            );
+            journal.run(Payload::Warning(text)).await?;
+        }
+        comparisons.push(baseline.map(|baseline| {
+            let ids = suite.cases.iter().map(|case| case.id.as_str());
+            let current = ids.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
+            baseline.compare(current, |id| suite.cases.iter().any(|case| case.id == id))
+        }));
+    }
+    Ok(comparisons)
 }
 
 async fn finish(
@@ -201,6 +247,7 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
         tool_name: suite.tool_name.clone(),
         tier: suite.tier.name().to_owned(),
         eval_file_hash: suite.file_hash.clone(),
+        comparison: None,
         cases: selected.get(suite.path.as_str()).copied().unwrap_or(0),
         warnings: suite.warnings.iter().map(ToString::to_string).collect(),
     });

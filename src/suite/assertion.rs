@@ -3,8 +3,12 @@
 //! A case holds only those that its author switched on, with operands of the right shape; how each is evaluated is in
 //! [`crate::check`].
 
+use super::pattern::JsPattern;
+use super::template::{JsonTemplate, Template};
+use crate::json::Json;
+
 /// One field of a case's `expect`, switched on.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Assertion {
     /// Exactly these tools, in the order in which the calls were started.
     ToolsCalled(Vec<String>),
@@ -12,18 +16,94 @@ pub enum Assertion {
     ToolsAcceptable(Vec<Vec<String>>),
     /// None of these tools.
     ToolsNotCalled(Vec<String>),
+    /// Parameters of tool calls.
+    ToolParams(Vec<ParamAssertion>),
     /// No tool failed; with stubs, no tool without a stub was called.
     NoToolErrors,
-    /// The answer holds more than white space.
-    ResponseNonEmpty,
+    /// The answer holds more than white space, and none of the phrases in which an agent evades (`copOutPhrases`).
+    ResponseNonEmpty {
+        /// The phrases; letter case does not matter.
+        cop_outs: Vec<String>,
+    },
     /// The answer holds each of these texts.
-    ResponseContains(Vec<String>),
+    ResponseContains(Vec<Template>),
     /// The answer holds one text of each group.
-    ResponseContainsAny(Vec<Vec<String>>),
+    ResponseContainsAny(Vec<Vec<Template>>),
     /// The answer holds none of these texts.
-    ResponseNotContains(Vec<String>),
+    ResponseNotContains(Vec<Template>),
+    /// Each of these patterns matches somewhere in the answer.
+    ResponseMatches(Vec<JsPattern>),
     /// The answer was complete after at most so many milliseconds.
     MaxLatencyMs(f64),
+    /// The answer has at most so many tokens.
+    MaxTokens(f64),
+    /// The case cost at most so many US dollars.
+    MaxCost(f64),
+    /// There were at least so many tool calls, repeats and failed ones included.
+    MinToolCalls(f64),
+    /// There were at most so many tool calls.
+    MaxToolCalls(f64),
+    /// The whole answer is JSON.
+    JsonValid,
+    /// An object in the file itself has these keys and types.
+    SchemaData {
+        /// The object.
+        data: Json,
+        /// Keys it must have.
+        required: Vec<String>,
+        /// What `typeof` must give for a key.
+        types: Vec<(String, String)>,
+    },
+    /// A field that looks at another one which is not there; it is skipped.
+    WithoutSubject {
+        /// The field.
+        name: &'static str,
+        /// The field it looks at.
+        subject: &'static str,
+    },
+    /// The answer has at least so many UTF-16 code units.
+    MinLength(f64),
+    /// The answer has at most so many UTF-16 code units.
+    MaxLength(f64),
+    /// One pattern, as in `responseMatches`.
+    RegexPattern(JsPattern),
+}
+
+/// An entry of `toolParams`: looks at the first call of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParamAssertion {
+    /// The tool.
+    pub tool: String,
+    /// The parameter.
+    pub param: String,
+    /// What must hold of it.
+    pub check: ParamCheck,
+}
+
+/// What must hold of a parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParamCheck {
+    /// It equals this.
+    Equals(Operand),
+    /// Its text holds this.
+    Contains(Template),
+    /// It equals one of these.
+    OneOf(Vec<Operand>),
+    /// It was sent, whatever its value.
+    Exists,
+    /// It was not sent.
+    NotExists,
+    /// This pattern, a JavaScript one, matches somewhere in its text.
+    Matches(Template),
+}
+
+/// What a parameter is compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operand {
+    /// A text, number or boolean of the file: compared with the parameter's text.
+    Text(Template),
+    /// An object or array of the file: compared with the parameter as JSON.
+    Json(JsonTemplate),
 }
 
 impl Assertion {
@@ -31,15 +111,13 @@ impl Assertion {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         match self {
-            Self::ToolsNotCalled(list) | Self::ResponseContains(list) | Self::ResponseNotContains(list) => {
-                list.is_empty()
-            }
+            Self::ToolsNotCalled(list) => list.is_empty(),
+            Self::ResponseContains(list) | Self::ResponseNotContains(list) => list.is_empty(),
             Self::ResponseContainsAny(groups) => groups.is_empty(),
-            Self::ToolsCalled(_)
-            | Self::ToolsAcceptable(_)
-            | Self::NoToolErrors
-            | Self::ResponseNonEmpty
-            | Self::MaxLatencyMs(_) => false,
+            Self::ToolParams(list) => list.is_empty(),
+            Self::ResponseMatches(list) => list.is_empty(),
+            Self::WithoutSubject { .. } => true,
+            _ => false,
         }
     }
 
@@ -50,12 +128,34 @@ impl Assertion {
             Self::ToolsCalled(_) => "toolsCalled",
             Self::ToolsAcceptable(_) => "toolsAcceptable",
             Self::ToolsNotCalled(_) => "toolsNotCalled",
+            Self::ToolParams(_) => "toolParams",
             Self::NoToolErrors => "noToolErrors",
-            Self::ResponseNonEmpty => "responseNonEmpty",
+            Self::ResponseNonEmpty { .. } => "responseNonEmpty",
             Self::ResponseContains(_) => "responseContains",
             Self::ResponseContainsAny(_) => "responseContainsAny",
             Self::ResponseNotContains(_) => "responseNotContains",
+            Self::ResponseMatches(_) => "responseMatches",
             Self::MaxLatencyMs(_) => "maxLatencyMs",
+            Self::MaxTokens(_) => "maxTokens",
+            Self::MaxCost(_) => "maxCost",
+            Self::MinToolCalls(_) => "minToolCalls",
+            Self::MaxToolCalls(_) => "maxToolCalls",
+            Self::JsonValid => "jsonValid",
+            Self::SchemaData { .. } => "schemaData",
+            Self::WithoutSubject { name, .. } => name,
+            Self::MinLength(_) => "minLength",
+            Self::MaxLength(_) => "maxLength",
+            Self::RegexPattern(_) => "regexPattern",
+        }
+    }
+
+    /// Whether judging it runs patterns, which takes time that must not be a runtime thread's.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        match self {
+            Self::ResponseMatches(_) | Self::RegexPattern(_) => true,
+            Self::ToolParams(params) => params.iter().any(|param| matches!(param.check, ParamCheck::Matches(_))),
+            _ => false,
         }
     }
 }

@@ -1,18 +1,15 @@
 //! Eval files of the Eval Runner Contract: `[case…]` or `{"metadata": {…}, "cases": [case…]}`.
 //!
-//! Inside `expect` nothing is forgiven: an unknown key or a value of the wrong shape refuses the file, because an
-//! assertion that is dropped in silence makes a case green that checked nothing. Elsewhere unknown keys are kept,
-//! ignored and warned about by name.
+//! Inside `expect` nothing is forgiven (`expect`). Elsewhere unknown keys are kept, ignored and warned about by name.
 
 use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256};
 
-use super::assertion::Assertion;
 use super::error::{Finding, SuiteErrors, did_you_mean};
-use super::{Case, DEFAULT_MAX_TURNS, Mode, Suite, Tier, stem};
-use crate::conversation::{JsonText, Message};
-use crate::json::{Json, Value, number_text};
+use super::{Case, DEFAULT_MAX_TURNS, Mode, Suite, Tier, expect, stem, stub};
+use crate::conversation::Message;
+use crate::json::{Json, Value};
 
 const ENVELOPE_KEYS: &[&str] = &["metadata", "cases"];
 const METADATA_KEYS: &[&str] = &[
@@ -29,49 +26,6 @@ const METADATA_KEYS: &[&str] = &[
 const CASE_KEYS: &[&str] =
     &["id", "description", "input", "expect", "stubs", "maxTurns", "difficulty", "createdAt", "bugRef"];
 const INPUT_KEYS: &[&str] = &["message"];
-
-/// How the value of a key in `expect` becomes an assertion.
-enum Shape {
-    /// On when true.
-    Switch(Assertion),
-    /// A limit.
-    Number(fn(f64) -> Assertion),
-    /// A list of texts.
-    Texts(fn(Vec<String>) -> Assertion),
-    /// A list of lists of texts.
-    Groups(fn(Vec<Vec<String>>) -> Assertion),
-    /// Part of the contract, but not evaluated by this version.
-    Unsupported,
-    /// The same, for keys that only `null` switches off.
-    UnsupportedUnlessNull,
-}
-
-/// The keys of `expect` in the contract's order, which is the order of evaluation.
-const EXPECT: &[(&str, Shape)] = &[
-    ("toolsCalled", Shape::Texts(Assertion::ToolsCalled)),
-    ("toolsAcceptable", Shape::Groups(Assertion::ToolsAcceptable)),
-    ("toolsNotCalled", Shape::Texts(Assertion::ToolsNotCalled)),
-    ("toolParams", Shape::Unsupported),
-    ("noToolErrors", Shape::Switch(Assertion::NoToolErrors)),
-    ("responseNonEmpty", Shape::Switch(Assertion::ResponseNonEmpty)),
-    ("responseContains", Shape::Texts(Assertion::ResponseContains)),
-    ("responseContainsAny", Shape::Groups(Assertion::ResponseContainsAny)),
-    ("responseNotContains", Shape::Texts(Assertion::ResponseNotContains)),
-    ("responseMatches", Shape::Unsupported),
-    ("maxLatencyMs", Shape::Number(Assertion::MaxLatencyMs)),
-    ("maxTokens", Shape::Unsupported),
-    ("maxCost", Shape::UnsupportedUnlessNull),
-    ("minToolCalls", Shape::UnsupportedUnlessNull),
-    ("maxToolCalls", Shape::UnsupportedUnlessNull),
-    ("jsonValid", Shape::Unsupported),
-    ("schemaData", Shape::UnsupportedUnlessNull),
-    ("requiredKeys", Shape::UnsupportedUnlessNull),
-    ("typeChecks", Shape::UnsupportedUnlessNull),
-    ("minLength", Shape::UnsupportedUnlessNull),
-    ("maxLength", Shape::UnsupportedUnlessNull),
-    ("regexPattern", Shape::UnsupportedUnlessNull),
-    ("copOutPhrases", Shape::UnsupportedUnlessNull),
-];
 
 /// First 12 hexadecimal digits of SHA-256 over the bytes of a file.
 #[must_use]
@@ -125,7 +79,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
 }
 
 /// Collects findings while the file is walked.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     file: &'a str,
     /// Id of the case that is being read.
     case: Option<String>,
@@ -143,11 +97,11 @@ impl Reader<'_> {
         self.errors.push(finding);
     }
 
-    fn error(&mut self, line: u32, field: &str, message: String, hint: Option<String>) {
+    pub(super) fn error(&mut self, line: u32, field: &str, message: String, hint: Option<String>) {
         self.push_error(line, Some(field.to_owned()), message, hint);
     }
 
-    fn warn(&mut self, line: u32, field: String, message: &str, hint: Option<String>) {
+    pub(super) fn warn(&mut self, line: u32, field: String, message: &str, hint: Option<String>) {
         let finding = self.finding(line, Some(field), message.to_owned(), hint);
         self.warnings.push(finding);
     }
@@ -213,7 +167,7 @@ impl Reader<'_> {
             line: json.line,
             messages: self.input(json),
             mode: self.mode(json),
-            assertions: self.expect(json.get("expect")),
+            assertions: expect::read(self, json.get("expect")),
             id,
         })
     }
@@ -255,136 +209,12 @@ impl Reader<'_> {
         if !matches!(stubs.value, Value::Object(_)) {
             self.error(stubs.line, "stubs", format!("must map tool names to answers, not be {}", stubs.kind()), None);
         }
-        for (tool, stub) in stubs.members() {
-            if let Some((key, value)) = stub.members().iter().find(|(key, _)| key.starts_with('$')) {
-                let message = format!("{key} is not supported by this version: a stub is a plain answer");
-                self.error(value.line, &format!("stubs.{tool}.{key}"), message, None);
-            }
-        }
-        let stubs = stubs.members().iter().map(|(tool, stub)| (tool.clone(), JsonText::from(stub))).collect();
+        let stubs = stubs.members().iter().filter_map(|(tool, stub)| {
+            let field = format!("stubs.{tool}");
+            stub::read(self, &field, stub).map(|stub| (tool.clone(), stub))
+        });
+        let stubs = stubs.collect();
         Mode::Stubbed { stubs, max_turns }
-    }
-
-    fn expect(&mut self, expect: Option<&Json>) -> Vec<Assertion> {
-        let Some(expect) = expect.filter(|expect| !matches!(expect.value, Value::Null)) else {
-            return Vec::new();
-        };
-        if !matches!(expect.value, Value::Object(_)) {
-            self.error(expect.line, "expect", format!("must be an object, not {}", expect.kind()), None);
-            return Vec::new();
-        }
-        let known: Vec<&str> = EXPECT.iter().map(|(name, _)| *name).collect();
-        for (key, value) in expect.members() {
-            if !known.contains(&key.as_str()) {
-                let message = "there is no such assertion".to_owned();
-                self.error(value.line, &format!("expect.{key}"), message, did_you_mean(key, &known));
-            }
-        }
-        let mut assertions = Vec::new();
-        for (key, shape) in EXPECT {
-            if let Some(value) = expect.get(key) {
-                assertions.extend(self.assertion(key, shape, value));
-            }
-        }
-        assertions
-    }
-
-    fn assertion(&mut self, key: &str, shape: &Shape, value: &Json) -> Option<Assertion> {
-        // A field is on when JavaScript takes its value for true: 0, "", false and null switch it off, [] does not.
-        let is_on = match shape {
-            Shape::UnsupportedUnlessNull => !matches!(value.value, Value::Null),
-            _ => value.is_truthy(),
-        };
-        if !is_on {
-            return None;
-        }
-        let field = format!("expect.{key}");
-        match shape {
-            Shape::Switch(assertion) => {
-                let is_switch = matches!(value.value, Value::Bool(_));
-                if !is_switch {
-                    self.error(value.line, &field, format!("must be true or false, not {}", value.kind()), None);
-                }
-                is_switch.then(|| assertion.clone())
-            }
-            Shape::Number(make) => {
-                let number = value.as_f64().filter(|number| number.is_finite());
-                if number.is_none() {
-                    self.error(value.line, &field, format!("must be a number, not {}", value.kind()), None);
-                }
-                number.map(make)
-            }
-            Shape::Texts(make) => self.texts(&field, value, "a list of texts").map(make),
-            Shape::Groups(make) => {
-                let Some(items) = value.as_array() else {
-                    self.error(
-                        value.line,
-                        &field,
-                        format!("must be a list of lists of texts, not {}", value.kind()),
-                        None,
-                    );
-                    return None;
-                };
-                let groups: Vec<Option<Vec<String>>> = items
-                    .iter()
-                    .enumerate()
-                    .map(|(index, group)| {
-                        self.texts(&format!("{field}[{index}]"), group, "a list of texts, as in [[\"a\", \"b\"]]")
-                    })
-                    .collect();
-                groups.into_iter().collect::<Option<Vec<_>>>().map(make)
-            }
-            Shape::Unsupported | Shape::UnsupportedUnlessNull => {
-                self.error(value.line, &field, "this assertion is not supported by this version".to_owned(), None);
-                None
-            }
-        }
-    }
-
-    fn texts(&mut self, field: &str, value: &Json, wanted: &str) -> Option<Vec<String>> {
-        let Some(items) = value.as_array() else {
-            self.error(value.line, field, format!("must be {wanted}, not {}", value.kind()), None);
-            return None;
-        };
-        let mut texts = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
-            let is_compared_with_the_answer = field.starts_with("expect.response");
-            let text = match &item.value {
-                Value::String(text) => Some(text.clone()),
-                // The answer is text, and so is what it is compared with; names of tools are no numbers.
-                Value::Number(number) if is_compared_with_the_answer => Some(number_text(number)),
-                Value::Bool(value) if is_compared_with_the_answer => Some(value.to_string()),
-                _ => None,
-            };
-            match text {
-                Some(text) => {
-                    // Tokens may only stand in what the answer is compared with.
-                    if is_compared_with_the_answer {
-                        self.lint_tokens(&format!("{field}[{index}]"), item.line, &text);
-                    }
-                    texts.push(text);
-                }
-                None => self.error(
-                    item.line,
-                    &format!("{field}[{index}]"),
-                    format!("must be a text, not {}", item.kind()),
-                    None,
-                ),
-            }
-        }
-        (texts.len() == items.len()).then_some(texts)
-    }
-
-    /// Template tokens are not resolved by this version, and comparing with the token's own text would be a lie.
-    fn lint_tokens(&mut self, field: &str, line: u32, text: &str) {
-        let Some(start) = ["{{seed:", "{{snapshot:"].iter().filter_map(|open| text.find(open)).min() else { return };
-        if text[start..].contains("}}") {
-            let message = format!("template tokens are not supported by this version: {text:?}");
-            self.error(line, field, message, None);
-        } else {
-            let message = format!("{text:?} opens a template token that no }}}} closes; it is taken as plain text");
-            self.warn(line, field.to_owned(), &message, None);
-        }
     }
 }
 
@@ -402,7 +232,7 @@ mod tests {
   {"id": "a", "expect": {"responseContain": ["x"], "toolsCalled": "t"}},
   {"id": "a", "expect": {"responseContainsAny": ["rain", "dry"]}},
   {"expect": {}}, 7,
-  {"id": "b", "expect": {"maxLatencyMs": "5", "responseNonEmpty": 1, "responseMatches": ["x"]}, "maxTurns": 0}
+  {"id": "b", "expect": {"maxLatencyMs": "5", "responseNonEmpty": 1, "maxTokens": [1]}, "maxTurns": 0}
 ]"#;
         let expected = r#"faq.golden.json, line 2, case "a", expect.responseContain: there is no such assertion (did you mean "responseContains"?)
 faq.golden.json, line 2, case "a", expect.toolsCalled: must be a list of texts, not a text
@@ -413,8 +243,8 @@ faq.golden.json, line 4, cases[2].id: a case needs an id
 faq.golden.json, line 4, cases[3]: a case must be an object, not a number
 faq.golden.json, line 5, case "b", maxTurns: must be a whole number from 1 to 1000, not 0
 faq.golden.json, line 5, case "b", expect.responseNonEmpty: must be true or false, not a number
-faq.golden.json, line 5, case "b", expect.responseMatches: this assertion is not supported by this version
-faq.golden.json, line 5, case "b", expect.maxLatencyMs: must be a number, not a text"#;
+faq.golden.json, line 5, case "b", expect.maxLatencyMs: must be a number, not a text
+faq.golden.json, line 5, case "b", expect.maxTokens: must be a number, not a list"#;
         assert_eq!(errors(text).join("\n"), expected);
     }
 
@@ -430,6 +260,25 @@ evals/faq.labeled.json, line 1, case "a", owner: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.message: there is no text to send, so the case cannot be run"#;
         assert_eq!(warnings.join("\n"), expected);
+    }
+
+    #[test]
+    fn stubs_say_what_they_mean_or_are_refused() {
+        let text = r#"[{"id": "a", "input": {"message": "x"}, "stubs": {
+            "plain": {"t": 1}, "fails": {"$error": "down"}, "late": {"$delayMs": 5, "$value": {"$error": "x"}},
+            "by": {"$cases": [{"when": {"city": "Paris"}, "then": 18}], "$default": null}}}]"#;
+        assert!(parse("a.json", text.as_bytes()).is_ok());
+        for (stub, problem) in [
+            (r#"{"$eror": "x"}"#, "did you mean \"$error\"?"),
+            (r#"{"$error": "x", "t": 1}"#, "stubs.t.t: no key of a stub"),
+            (r#"{"$error": "x", "$value": 1}"#, "$error, $value do not belong together"),
+            (r#"{"$delayMs": -1, "$value": 1}"#, "stubs.t.$delayMs: must be a number"),
+            (r#"{"$cases": [{"when": 1, "then": 2}]}"#, "stubs.t.$cases[0]: needs `when`"),
+            (r#"{"$cases": [{"when": {}, "than": 2}]}"#, "did you mean \"then\"?"),
+        ] {
+            let found = errors(&format!(r#"[{{"id": "a", "input": {{"message": "x"}}, "stubs": {{"t": {stub}}}}}]"#));
+            assert!(found.iter().any(|error| error.contains(problem)), "{stub}: {found:?}");
+        }
     }
 
     #[test]

@@ -6,11 +6,16 @@
 pub mod assertion;
 mod contract;
 pub mod error;
+mod expect;
+pub mod pattern;
+pub mod stub;
+pub mod template;
 
-use crate::conversation::{JsonText, Message};
-use crate::json::Json;
+use crate::conversation::Message;
+use crate::json::{Json, Value};
 use assertion::Assertion;
 use error::{Finding, SuiteErrors};
+use stub::Stub;
 
 pub use contract::file_hash;
 
@@ -81,7 +86,7 @@ pub enum Mode {
     /// One call of the agent; the daemon answers its tool calls from the stubs.
     Stubbed {
         /// Tool name → what the tool answers, in file order.
-        stubs: Vec<(String, JsonText)>,
+        stubs: Vec<(String, Stub)>,
         /// Most model turns the agent may take.
         max_turns: u32,
     },
@@ -103,28 +108,38 @@ impl Mode {
 /// # Errors
 /// Everything that keeps the file from being run.
 pub fn parse(path: &str, bytes: &[u8]) -> Result<Suite, SuiteErrors> {
-    let whole_file = |message: String, hint: Option<String>| Finding {
-        file: path.to_owned(),
-        line: 0,
-        case: None,
-        field: None,
-        message,
-        hint,
-    };
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(SuiteErrors(vec![whole_file("the file is not UTF-8 text".to_owned(), None)]));
-    };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if path.to_ascii_lowercase().ends_with(".jsonl") {
-        let message = "Agent Test Framework V2 files (.jsonl) cannot be run by this version".to_owned();
-        let hint = "eval files of the Eval Runner Contract (.json) can".to_owned();
-        return Err(SuiteErrors(vec![whole_file(message, Some(hint))]));
+        let message = "Agent Test Framework V2 files (.jsonl) cannot be run by this version";
+        let hint = "eval files of the Eval Runner Contract (.json) can";
+        return Err(of_file(path, 0, message.to_owned(), Some(hint.to_owned())));
     }
-    let json = Json::parse(text).map_err(|error| {
+    contract::read(path, bytes, &parse_json(path, bytes)?)
+}
+
+/// Parses a file of values for template tokens: a seed manifest or a snapshot.
+///
+/// # Errors
+/// When it is no JSON object.
+pub fn parse_data(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
+    let json = parse_json(path, bytes)?;
+    match json.value {
+        Value::Object(_) => Ok(json),
+        _ => Err(of_file(path, json.line, format!("must be an object of values, not {}", json.kind()), None)),
+    }
+}
+
+fn parse_json(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
+    Json::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| {
         let message = format!("not JSON: column {}: {}", error.column, error.message);
-        SuiteErrors(vec![Finding { line: error.line, ..whole_file(message, None) }])
-    })?;
-    contract::read(path, bytes, &json)
+        of_file(path, error.line, message, None)
+    })
+}
+
+/// The one error of a file that could not be read at all.
+fn of_file(path: &str, line: u32, message: String, hint: Option<String>) -> SuiteErrors {
+    SuiteErrors(vec![Finding { file: path.to_owned(), line, case: None, field: None, message, hint }])
 }
 
 /// The first part of a path's file name, up to its first dot: `evals/faq.golden.json` is `faq`.

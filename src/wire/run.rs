@@ -11,9 +11,10 @@ use super::call::{
     usage_from_proto, usage_to_proto,
 };
 use super::control as pb;
-use crate::conversation::{Message, Transcript};
+use crate::conversation::{Message, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::{DEFAULT_CASE_TIMEOUT, MAX_CASE_TIMEOUT, MAX_CONCURRENCY, RunSpec};
+use crate::verdict::baseline::Comparison;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
 
 /// A request for a run.
@@ -38,6 +39,8 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         inputs: inputs.collect(),
         targets: targets.collect(),
         strict: spec.strict,
+        all_assertions: spec.all_assertions,
+        tool_mode: tool_mode_to_proto(spec.tool_mode).into(),
         cases: cases.collect(),
     }
 }
@@ -86,6 +89,13 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         suites,
         targets: spec.targets.into_iter().map(|target| (target.agent_id, target.url)).collect(),
         strict: spec.strict,
+        all_assertions: spec.all_assertions,
+        tool_mode: match tool_mode_from_proto(spec.tool_mode)? {
+            ToolMode::Stub => {
+                return Err(WireError::new("spec.tool_mode", "STUB is for cases with stubs, which say so"));
+            }
+            mode @ (ToolMode::Live | ToolMode::RoutingOnly) => mode,
+        },
     })
 }
 
@@ -170,6 +180,13 @@ fn suite_to_proto(suite: &SuiteInfo) -> pb::SuiteInfo {
         eval_file_hash: suite.eval_file_hash.clone(),
         cases: suite.cases,
         warnings: suite.warnings.clone(),
+        comparison: suite.comparison.as_ref().map(|comparison| pb::Comparison {
+            baseline_run_id: comparison.baseline_run_id.clone(),
+            regressions: comparison.regressions.clone(),
+            new_passes: comparison.new_passes.clone(),
+            new_cases: comparison.new_cases.clone(),
+            vanished_cases: comparison.vanished_cases.clone(),
+        }),
     }
 }
 
@@ -181,6 +198,13 @@ fn suite_from_proto(suite: pb::SuiteInfo) -> SuiteInfo {
         eval_file_hash: suite.eval_file_hash,
         cases: suite.cases,
         warnings: suite.warnings,
+        comparison: suite.comparison.map(|comparison| Comparison {
+            baseline_run_id: comparison.baseline_run_id,
+            regressions: comparison.regressions,
+            new_passes: comparison.new_passes,
+            new_cases: comparison.new_cases,
+            vanished_cases: comparison.vanished_cases,
+        }),
     }
 }
 
@@ -452,7 +476,7 @@ mod tests {
     use super::*;
     use crate::conversation::{
         AgentCard, AgentEvent, AgentEventKind, Fault, FaultOrigin, FinishReason, Finished, JsonText, Part,
-        Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
+        Payload as Args, Role, ToolCall, ToolOutcome, ToolSpec, Usage,
     };
 
     fn json(text: &str) -> JsonText {
@@ -477,6 +501,8 @@ mod tests {
                 suites: vec!["s.json".to_owned()],
                 targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
                 strict: true,
+                all_assertions: true,
+                tool_mode: ToolMode::RoutingOnly,
             },
             state: State::Cancelling,
             totals: Totals {
@@ -514,6 +540,7 @@ mod tests {
                 eval_file_hash: "abc".to_owned(),
                 cases: 5,
                 warnings: vec!["odd".to_owned()],
+                comparison: Some(Comparison { baseline_run_id: "b".to_owned(), ..Comparison::default() }),
             }],
         }
     }

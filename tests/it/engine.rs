@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forge::conversation::CancelReason;
+use forge::conversation::{CancelReason, ToolMode};
 use forge::event::{Draft, Payload, Run, State};
 use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
-use forge::run::{Control, Farewells, execute, suite_infos};
+use forge::run::{Control, Farewells, Job, execute, suite_infos};
 use forge::suite;
 use forge::verdict::{Blame, CaseResult, Cause, Outcome, Totals};
 use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
@@ -19,7 +19,7 @@ use forge::wire::agent::invoke_response::Event;
 use forge::wire::agent::{
     AgentCard, DescribeRequest, DescribeResponse, FinishReason, InvokeAccepted, InvokeFinished, InvokeRequest,
     InvokeResponse, Json, Limits, Message, Part, Role, TextDelta, ToolCallFinished, ToolCallStarted, json, part,
-    tool_call_finished,
+    tool_call_finished, tool_result,
 };
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
@@ -146,7 +146,13 @@ async fn play(
             AwaitResult => loop {
                 match frames.message().await {
                     Ok(Some(InvokeRequest { frame: Some(Frame::ToolResult(result)) })) => {
-                        let text = format!("{:?} unstubbed={}", result.outcome.is_some(), result.unstubbed);
+                        let text = match result.outcome {
+                            Some(tool_result::Outcome::Result(Json { form: Some(json::Form::Raw(raw)) })) => {
+                                String::from_utf8(raw).unwrap()
+                            }
+                            Some(tool_result::Outcome::Error(fault)) => format!("[{}] ", fault.message),
+                            other => format!("{other:?}"),
+                        };
                         break Event::TextDelta(TextDelta { text, ..TextDelta::default() });
                     }
                     Ok(Some(_)) => {}
@@ -225,6 +231,7 @@ struct Setup {
     concurrency: u32,
     timeout: Duration,
     capabilities: Vec<&'static str>,
+    tool_mode: ToolMode,
     max_concurrent: u32,
     cancel_after: Option<(Duration, CancelReason)>,
 }
@@ -245,6 +252,7 @@ impl Setup {
             concurrency: 1,
             timeout: Duration::from_secs(10),
             capabilities: vec!["tools.stub"],
+            tool_mode: ToolMode::Live,
             max_concurrent: 0,
             cancel_after: None,
         }
@@ -275,8 +283,10 @@ impl Setup {
             suites: vec!["a.golden.json".to_owned()],
             targets: Vec::new(),
             strict: false,
+            all_assertions: false,
+            tool_mode: self.tool_mode,
         };
-        let plan = plan(vec![suite], &spec).expect("cases");
+        let plan = plan(vec![suite], forge::suite::template::Data::default(), &spec).expect("cases");
         let run = Run {
             run_id: "run".to_owned(),
             spec,
@@ -301,7 +311,8 @@ impl Setup {
                 control.cancel(reason);
             });
         }
-        let engine = tokio::spawn(execute(run, plan, agent, events, farewells.clone(), control));
+        let engine =
+            tokio::spawn(execute(Job { run, plan, agent, baselines: Vec::new() }, events, farewells.clone(), control));
         let mut log = Vec::new();
         while let Some(draft) = drafts.recv().await {
             log.push(draft);
@@ -564,7 +575,7 @@ async fn stubs() {
         r#"[{"id": "a", "input": {"message": "x"}, "stubs": {"known": {"t": 18}}, "expect": {"noToolErrors": true}}]"#;
     let outcomes = Setup::cases(vec![("*", script.clone())], cases).run().await;
     let result = outcomes.of("a");
-    assert_eq!(result.transcript.response, "true unstubbed=falsetrue unstubbed=true");
+    assert_eq!(result.transcript.response, r#"{"t":18}[the case has no stub for the tool "other"] "#);
     assert_eq!(result.error.as_deref(), Some("noToolErrors: \"other\" was called, which has no stub"));
     let served = outcomes.log.iter().filter(|draft| matches!(draft.payload, Payload::StubServed { .. })).count();
     assert_eq!(served, 2);
@@ -577,6 +588,38 @@ async fn stubs() {
     );
     assert!(result.error.as_deref().unwrap_or_default().contains("tools.stub"), "{:?}", result.error);
     assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0, "the mode is never sent");
+}
+
+/// A stub may fail, take its time, or look at the arguments.
+#[tokio::test(start_paused = true)]
+async fn stubs_that_do_more() {
+    let call = |id, tool| [ToolStart(id, tool), AwaitResult, ToolEnd(id)];
+    let script = [call("1", "fails"), call("2", "late"), call("3", "by"), call("4", "by_none")];
+    let script: Vec<Step> =
+        [Accept].into_iter().chain(script.into_iter().flatten()).chain([Finish(FinishReason::Completed)]).collect();
+    // The scripted calls have the arguments {"n":9007199254740993}.
+    let cases = r#"[{"id": "a", "input": {"message": "x"}, "stubs": {
+        "fails": {"$error": "down"},
+        "late": {"$delayMs": 700, "$value": [1]},
+        "by": {"$cases": [{"when": {"n": 9007199254740992}, "then": "other"}, {"when": {"n": 9007199254740993}, "then": "this"}]},
+        "by_none": {"$cases": [{"when": {"m": 1}, "then": 1}]}}, "expect": {"noToolErrors": true}}]"#;
+    let outcomes = Setup::cases(vec![("*", script)], cases).run().await;
+    let result = outcomes.of("a");
+    let expected = "[down] [1]\"this\"[the stub for the tool \"by_none\" has no answer to these arguments] ";
+    assert_eq!((result.transcript.response.as_str(), result.outcome), (expected, Outcome::Passed));
+    assert!(result.transcript.duration >= Duration::from_millis(700));
+}
+
+/// Routing only: tools are looked at and not run, if the agent can do that.
+#[tokio::test(start_paused = true)]
+async fn routing_only() {
+    let script = vec![Accept, ToolStart("1", "t"), Finish(FinishReason::ToolCalls)];
+    let cases = r#"[{"id": "a", "input": {"message": "x"}, "expect": {"toolsCalled": ["t"], "noToolErrors": true}}]"#;
+    let setup = || Setup { tool_mode: ToolMode::RoutingOnly, ..Setup::cases(vec![("*", script.clone())], cases) };
+    let outcomes = Setup { capabilities: vec!["tools.routing"], ..setup() }.run().await;
+    assert_eq!((outcomes.of("a").outcome, outcomes.of("a").assertions.len()), (Outcome::Passed, 1));
+    let outcomes = setup().run().await;
+    assert!(outcomes.of("a").error.as_deref().unwrap_or_default().contains("tools.routing"));
 }
 
 /// An agent that does not read what its tools answered holds up nobody: not the deadline, not a cancel.

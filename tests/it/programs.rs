@@ -117,7 +117,8 @@ fn exit_codes() {
         (&["check", "unasserted.golden.json"], 0, &["case \"a\": no assertions, so it checks nothing"]),
         (&["check", "typo.golden.json"], 2, &["did you mean"]),
         (&["status"], 2, &["none is named", "hint:"]),
-        (&["run"], 2, &["--name <AGENT>"]),
+        (&["run"], 2, &["nothing to run"]),
+        (&["run", "good.golden.json"], 2, &["no agent to test", "hint:"]),
         (&["frobnicate"], 2, &["unrecognized subcommand"]),
     ];
     for (args, code, texts) in table {
@@ -371,6 +372,98 @@ fn daemon_refusals() {
         assert_eq!(ended.code, Some(*code), "{args:?}: {}", ended.stderr);
         let complaint = ended.stderr.lines().filter(|line| line.starts_with("forge-daemon: ")).collect::<Vec<_>>();
         assert!(complaint.len() == 1 && complaint[0].contains(text), "{args:?}: {}", ended.stderr);
+    }
+}
+
+/// A later run is compared with an earlier one, however that is named.
+#[test]
+fn baselines() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    place
+        .write("faq.golden.json", &suite(&[case("a", "x", "hello"), case("b", "x", "bye"), case("old", "x", "hello")]));
+    let before = place.run(&["run", "faq.golden.json", "-n", &agent, "--daemon", &url, "-o", "before.json"]);
+    assert_eq!(before.code, Some(1), "{}", before.stderr);
+    let id = place.json("before.json")["runId"].as_str().expect("an id").to_owned();
+    place
+        .write("faq.golden.json", &suite(&[case("a", "x", "bye"), case("b", "x", "hello"), case("new", "x", "hello")]));
+    for baseline in ["before.json", "last", &id] {
+        let args = ["run", "faq.golden.json", "-n", &agent, "--daemon", &url, "--baseline", baseline];
+        let ended = place.run(&[&args[..], &["-o", "r.json", "--output-dir", "evals/results"]].concat());
+        assert_eq!(ended.code, Some(1), "{baseline}: {}", ended.stderr);
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        assert_eq!(lines[1], "  ✗ regression a: it passed in the baseline", "{}", ended.stdout);
+        assert!(
+            ended.stdout.contains(": 1 regressed | 1 newly passing | new: new | vanished: old"),
+            "{}",
+            ended.stdout
+        );
+        let result = place.json("r.json");
+        assert_eq!((&result["regressions"][0], &result["newPasses"][0]), (&"a".into(), &"b".into()));
+        assert_eq!(result["baselineRunId"], id.as_str());
+        // Only the first run is a baseline: `last` would find this one next.
+        for entry in std::fs::read_dir(place.path().join("evals/results")).expect("results") {
+            let path = entry.expect("an entry").path();
+            if !path.display().to_string().contains(&id) {
+                std::fs::remove_file(path).expect("removes");
+            }
+        }
+    }
+    place.write("cut.json", "{\"runId\": \"r\", \"cases\": [");
+    place.write("other.json", r#"{"runId": "r", "toolName": "other", "cases": []}"#);
+    for (baseline, code, text) in [
+        ("cut.json", 2, "--baseline cut.json: it is no result"),
+        ("missing.json", 2, "there is no such file"),
+        ("other.json", 1, "about \"other\", and faq.golden.json is about \"faq\": nothing is compared"),
+    ] {
+        let ended = place.run(&["run", "faq.golden.json", "-n", &agent, "--baseline", baseline]);
+        assert_eq!(ended.code, Some(code), "{baseline}: {}{}", ended.stdout, ended.stderr);
+        assert!(
+            format!("{}{}", ended.stdout, ended.stderr).contains(text),
+            "{baseline}: {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+}
+
+/// The settings of a project: found upward, flags win, mistakes have a line.
+#[test]
+fn settings_of_a_project() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("evals/seed-manifest.json", r#"{"greeting": {"words": ["hello"]}}"#);
+    place.write(
+        "evals/faq.golden.json",
+        &suite(&[case("a", "x", "{{seed:greeting.words[0]}} there"), case("b", "slow", "{{snapshot:x}}")]),
+    );
+    let config = |more: &str| {
+        let text = format!("{{\"agentEndpoint\": \"{agent}\", \"outputDir\": \"out\", \"timeoutMs\": 300{more}}}");
+        place.write("forge.config.json", &text);
+    };
+    config("");
+    // Without a snapshot its token is left out, and said to be; the slow case exceeds the configured time.
+    let ended = place.run(&["run", "evals", "-o", "r.json", "--all-assertions"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("→ timeout"), "{}", ended.stdout);
+    assert_eq!(std::fs::read_dir(place.path().join("out")).expect("results").count(), 1);
+    let ended = place.run(&["run", "evals", "--timeout", "5s", "--parallel", "2"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("{{snapshot:x}} leads nowhere"), "{}", ended.stdout);
+    place.write("today.json", r#"{"x": "done"}"#);
+    let ended = place.run(&["run", "evals", "--timeout", "5s", "--snapshot", "today.json", "--strict"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for (more, text) in [
+        (", \"concurency\": 2", "line 1: there is no setting \"concurency\""),
+        (", \"concurrency\": 0", "concurrency must be a number from 1 to 10000"),
+        (", \"snapshotEnabled\": true", "snapshotEnabled is true, and there is no snapshot"),
+        (", \"toolMode\": \"dead\"", "\"dead\" is neither live nor routing-only"),
+    ] {
+        config(more);
+        let ended = place.run(&["run", "evals"]);
+        assert_eq!(ended.code, Some(2), "{more}: {}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{more}: {}", ended.stderr);
     }
 }
 

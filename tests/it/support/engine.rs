@@ -6,14 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forge::check::{self, Rules};
+use forge::check::{self, Context};
 use forge::conversation::{Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
+use forge::json::Json;
 use forge::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use forge::report::console::{self, Line};
 use forge::report::{Verdicts, suite_result};
+use forge::suite::template::Data;
 use forge::suite::{self, Case, Mode, Suite};
 use forge::verdict::Totals;
+use forge::verdict::baseline::Baseline;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -46,9 +49,39 @@ pub(crate) fn answer(vector: &Vector) -> Result<Answer, Unanswered> {
             Ok(fields(&json!({ "evalFileHash": suite::file_hash(text.as_bytes()) }), &[]))
         }
         "contract-staleness" => Err(not_supported("staleness")),
-        "contract-baseline" => Err(not_supported("comparison with a baseline")),
+        "contract-baseline" => contract_baseline(vector),
         _ => Err(not_supported("Agent Test Framework V2")),
     }
+}
+
+fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
+    #[derive(Deserialize)]
+    struct Passed {
+        id: String,
+        passed: bool,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Earlier {
+        run_id: String,
+        cases: Vec<Passed>,
+    }
+    let current: Vec<Passed> = needed(vector, "current")?;
+    let Some(earlier) = vector.given::<Option<Earlier>>("baseline")?.flatten() else {
+        return Ok(fields(&json!({ "baselineRunId": null, "regressions": [], "newPasses": [] }), &[]));
+    };
+    let baseline = Baseline {
+        run_id: earlier.run_id,
+        tool_name: String::new(),
+        cases: earlier.cases.into_iter().map(|case| (case.id, case.passed)).collect(),
+    };
+    let compared = baseline.compare(current.iter().map(|case| (case.id.as_str(), case.passed)), |_| false);
+    let answer = json!({
+        "baselineRunId": compared.baseline_run_id,
+        "regressions": compared.regressions,
+        "newPasses": compared.new_passes,
+    });
+    Ok(fields(&answer, &[]))
 }
 
 fn not_supported(what: &str) -> Unanswered {
@@ -63,13 +96,13 @@ fn contract_case(vector: &Vector) -> Result<Answer, Unanswered> {
         Ok(suite) => suite,
         Err(refused) => return Ok(Answer::Refused(refused)),
     };
-    has_no_place_for(vector, &["seed", "snapshot", "estimatedTokens", "estimatedCostUsd"])?;
     let recorded = Recorded { response: vector.given("response")?, failure: vector.given("failure")? };
     let routing_only = vector.given::<String>("toolExecution")?.as_deref() == Some("routing-only");
     let live_mode = if routing_only { ToolMode::RoutingOnly } else { ToolMode::Live };
     let strict = vector.given("strict")?.unwrap_or(false);
     let recorded: BTreeMap<String, Recorded> = suite.cases.iter().map(|case| case.id.clone()).zip([recorded]).collect();
-    let judged = judge(&suite, &recorded, live_mode, strict)?;
+    let measured = Measured { tokens: vector.given("estimatedTokens")?, cost_usd: vector.given("estimatedCostUsd")? };
+    let judged = judge(&suite, &recorded, &data(vector)?, measured, live_mode, strict)?;
     let mut answer = judged.cases.into_iter().next().ok_or("the file holds no case".to_owned())?;
     answer.insert("agentCalled".to_owned(), Value::Bool(suite.cases.iter().any(|case| !case.messages.is_empty())));
     Ok(Answer::Fields { fields: answer, load_warnings: warnings(&suite) })
@@ -81,10 +114,9 @@ fn contract_suite(vector: &Vector) -> Result<Answer, Unanswered> {
         Ok(suite) => suite,
         Err(refused) => return Ok(Answer::Refused(refused)),
     };
-    has_no_place_for(vector, &["seed", "snapshot"])?;
     let recorded: BTreeMap<String, Recorded> = needed(vector, "recorded")?;
     let strict = vector.given("strict")?.unwrap_or(false);
-    let judged = judge(&suite, &recorded, ToolMode::Live, strict)?;
+    let judged = judge(&suite, &recorded, &data(vector)?, Measured::default(), ToolMode::Live, strict)?;
     let answer = json!({ "summary": judged.summary, "cases": judged.cases, "consoleTotals": judged.console_totals });
     Ok(fields(&answer, &warnings(&suite)))
 }
@@ -114,9 +146,20 @@ fn parse(path: &str, text: &str) -> Result<Result<Suite, String>, Unanswered> {
     }
 }
 
-fn has_no_place_for(vector: &Vector, keys: &[&str]) -> Result<(), Unanswered> {
-    let given = keys.iter().find(|key| vector.given.get(**key).is_some_and(|value| value.get() != "null"));
-    given.map_or(Ok(()), |key| Err(not_supported(&format!("given.{key}"))))
+/// What template tokens stand for, byte for byte as the vector has it.
+fn data(vector: &Vector) -> Result<Data, Unanswered> {
+    let read = |key: &str| -> Result<Option<Json>, String> {
+        let text = vector.given.get(key).map(|value| value.get()).filter(|text| *text != "null");
+        text.map(Json::parse).transpose().map_err(|error| format!("{key}: {error}"))
+    };
+    Ok(Data { seed: read("seed")?, snapshot: read("snapshot")? })
+}
+
+/// What somebody else measured or estimated of a case.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    tokens: Option<u64>,
+    cost_usd: Option<f64>,
 }
 
 fn needed<'a, T: Deserialize<'a>>(vector: &'a Vector, key: &str) -> Result<T, Unanswered> {
@@ -232,16 +275,20 @@ struct Judged {
 fn judge(
     suite: &Suite,
     recorded: &BTreeMap<String, Recorded>,
+    data: &Data,
+    measured: Measured,
     live_mode: ToolMode,
     strict: bool,
 ) -> Result<Judged, Unanswered> {
+    let Measured { tokens, cost_usd } = measured;
+    let context = Context { strict, all_assertions: false, tool_mode: live_mode, data, tokens, cost_usd };
     let path: Arc<str> = suite.path.as_str().into();
     let mut verdicts = Verdicts::default();
     let mut results = Vec::new();
     for case in &suite.cases {
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), attempt: 1 };
         take(&mut verdicts, &case_ref, event::Payload::CasePlanned { name: case.description.clone() });
-        results.push((case_ref, judge_case(case, recorded.get(&case.id), live_mode, strict)?));
+        results.push((case_ref, judge_case(case, recorded.get(&case.id), context)?));
     }
     for (case_ref, result) in results {
         take(&mut verdicts, &case_ref, event::Payload::CaseFinished(Box::new(result)));
@@ -258,8 +305,7 @@ fn judge(
 fn judge_case(
     case: &Case,
     recorded: Option<&Recorded>,
-    live_mode: ToolMode,
-    strict: bool,
+    context: Context<'_>,
 ) -> Result<forge::verdict::CaseResult, Unanswered> {
     if case.messages.is_empty() {
         return Ok(check::no_input());
@@ -267,9 +313,9 @@ fn judge_case(
     let recorded = recorded.ok_or_else(|| format!("nothing is recorded for the case {:?}", case.id))?;
     let tool_mode = match &case.mode {
         Mode::Stubbed { .. } => ToolMode::Stub,
-        Mode::Single => live_mode,
+        Mode::Single => context.tool_mode,
     };
-    Ok(check::judge(case, recorded.exchange()?, Rules { strict, tool_mode }))
+    Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }
 
 fn take(verdicts: &mut Verdicts, case: &CaseRef, payload: event::Payload) {
@@ -286,6 +332,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         eval_file_hash: suite.file_hash.clone(),
         cases: u32::try_from(suite.cases.len()).unwrap_or(u32::MAX),
         warnings: warnings(suite),
+        comparison: None,
     };
     let spec = RunSpec {
         bundle: [0; 32],
@@ -298,6 +345,8 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         suites: vec![suite.path.clone()],
         targets: Vec::new(),
         strict,
+        all_assertions: false,
+        tool_mode: ToolMode::Live,
     };
     Run {
         run_id: "run".to_owned(),

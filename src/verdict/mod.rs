@@ -3,6 +3,8 @@
 //! The lists are closed. "Wrong answer" and "could not be judged" are kept apart to the end: a failed case is a fact
 //! about the agent, an errored one is trouble that somebody has to look into, and trouble outranks failure.
 
+pub mod baseline;
+
 use std::time::Duration;
 
 use crate::conversation::{Transcript, Usage};

@@ -1,0 +1,131 @@
+//! `toolParams`: what must hold of the parameters of a tool's first call.
+//!
+//! Parameters are compared as text, in JavaScript's way of making text, with two differences that keep verdicts honest:
+//! integers keep all their digits, and an object has the text of its JSON instead of `[object Object]`, which any object
+//! would equal.
+
+use super::contract::Step;
+use crate::conversation::{Payload, ToolCall};
+use crate::json::{Json, Value, number_text};
+use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
+use crate::suite::pattern::JsPattern;
+use crate::suite::template::{Data, Template, value_text};
+
+/// Checks one entry.
+pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> Step {
+    let Some(call) = calls.iter().find(|call| call.name == entry.tool) else {
+        return Step::Skipped(format!("{:?} was not called", entry.tool), Vec::new());
+    };
+    let params = call.params.as_ref().and_then(Payload::parse);
+    let actual = params.as_ref().and_then(|params| params.get(&entry.param));
+    let place = format!("{}.{}", entry.tool, entry.param);
+    let step = match &entry.check {
+        ParamCheck::Exists => Ok(Step::of(actual.is_some(), || format!("{place} was not sent"))),
+        ParamCheck::NotExists => Ok(Step::of(actual.is_none(), || format!("{place} is {}", shown(actual)))),
+        ParamCheck::Equals(operand) => Expected::of(operand, data).map(|expected| {
+            Step::of(expected.equals(actual), || format!("{place} should equal {expected}, but is {}", shown(actual)))
+        }),
+        ParamCheck::Contains(template) => template.resolve(data).map(|part| {
+            let holds = text_of(actual).contains(&part);
+            Step::of(holds, || format!("{place} should contain {part:?}, but is {}", shown(actual)))
+        }),
+        ParamCheck::OneOf(operands) => alternatives(operands, data).map(|alternatives| {
+            let holds = alternatives.iter().any(|expected| expected.equals(actual));
+            Step::of(holds, || {
+                let listed: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
+                format!("{place} should be one of {}, but is {}", listed.join(", "), shown(actual))
+            })
+        }),
+        ParamCheck::Matches(template) => template.resolve(data).map(|pattern| {
+            let matched = JsPattern::new(&pattern).is_match(&text_of(actual));
+            Step::of_match(matched, || format!("{place} should match /{pattern}/, but is {}", shown(actual)))
+        }),
+    };
+    step.unwrap_or_else(Step::unresolved)
+}
+
+/// What a parameter is compared with, tokens replaced.
+enum Expected {
+    Text(String),
+    Json(Json),
+}
+
+impl Expected {
+    fn of(operand: &Operand, data: &Data) -> Result<Self, Vec<String>> {
+        match operand {
+            Operand::Text(template) => template.resolve(data).map(Self::Text),
+            Operand::Json(template) => template.resolve(data).map(Self::Json),
+        }
+    }
+
+    /// A missing parameter has the text `undefined` and equals no JSON.
+    fn equals(&self, actual: Option<&Json>) -> bool {
+        match self {
+            Self::Text(text) => text_of(actual) == *text,
+            Self::Json(json) => actual == Some(json),
+        }
+    }
+}
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "'{text}'"),
+            Self::Json(json) => write!(f, "{json}"),
+        }
+    }
+}
+
+/// The alternatives of `oneOf`; a single token for an array stands for the array's elements, each as text.
+fn alternatives(operands: &[Operand], data: &Data) -> Result<Vec<Expected>, Vec<String>> {
+    if let [Operand::Text(only)] = operands
+        && let Some(items) = Template::as_array(only, data)
+    {
+        return Ok(items.iter().map(|item| Expected::Text(value_text(item))).collect());
+    }
+    let mut expected = Vec::new();
+    let mut unresolved = Vec::new();
+    for operand in operands {
+        match Expected::of(operand, data) {
+            Ok(operand) => expected.push(operand),
+            Err(tokens) => unresolved.extend(tokens),
+        }
+    }
+    if unresolved.is_empty() { Ok(expected) } else { Err(unresolved) }
+}
+
+/// JavaScript's `String(value)`, but for objects and integers.
+fn text_of(value: Option<&Json>) -> String {
+    let Some(value) = value else { return "undefined".to_owned() };
+    match &value.value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number_text(number),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let texts = items.iter().map(|item| match item.value {
+                Value::Null => String::new(),
+                _ => text_of(Some(item)),
+            });
+            texts.collect::<Vec<_>>().join(",")
+        }
+        Value::Object(_) => value.stringify(),
+    }
+}
+
+/// A parameter in an error text.
+fn shown(actual: Option<&Json>) -> String {
+    match actual.map(|value| (&value.value, value)) {
+        None => "missing".to_owned(),
+        Some((Value::String(text), _)) => format!("'{}'", shorten(text)),
+        Some((_, value)) => shorten(&value.stringify()),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

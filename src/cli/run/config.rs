@@ -1,0 +1,123 @@
+//! `forge.config.json`: the settings of the Eval Runner Contract, for a project rather than for a command.
+//!
+//! It is looked for in the current directory and above. Paths in it are relative to the file. Flags win.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{RunArgs, Tools};
+use crate::cli::{CliError, Exit};
+use crate::json::{Json, Value};
+use crate::suite::error::did_you_mean;
+
+const NAME: &str = "forge.config.json";
+const KEYS: &[&str] = &[
+    "agentEndpoint",
+    "seedManifestPath",
+    "snapshotEnabled",
+    "snapshotPath",
+    "outputDir",
+    "baselineRunId",
+    "concurrency",
+    "timeoutMs",
+    "toolRegistryPath",
+    "toolMode",
+];
+
+/// A configuration file, read but not yet merged.
+pub(super) struct Config {
+    path: PathBuf,
+    json: Json,
+}
+
+impl Config {
+    /// The file that was named, else the one found upward, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no JSON object, or has a key that is not known.
+    pub(super) fn find(named: Option<&Path>) -> Result<Option<Self>, CliError> {
+        let found = match named {
+            Some(path) => Some(path.to_owned()),
+            None => std::env::current_dir()
+                .ok()
+                .and_then(|dir| dir.ancestors().map(|dir| dir.join(NAME)).find(|path| path.is_file())),
+        };
+        let Some(path) = found else { return Ok(None) };
+        let refuse = |why: String| CliError::new(Exit::Usage, format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| refuse(error.to_string()))?;
+        let json = Json::parse(&text).map_err(|error| refuse(format!("not JSON: {error}")))?;
+        if !matches!(json.value, Value::Object(_)) {
+            return Err(refuse(format!("must be an object, not {}", json.kind())));
+        }
+        if let Some((key, value)) = json.members().iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
+            let error = refuse(format!("line {}: there is no setting {key:?}", value.line));
+            return Err(match did_you_mean(key, KEYS) {
+                Some(hint) => error.hint(hint),
+                None => error.hint(format!("the settings are {}", KEYS.join(", "))),
+            });
+        }
+        Ok(Some(Self { path, json }))
+    }
+
+    /// Fills what no flag says.
+    ///
+    /// # Errors
+    /// When a value makes no sense.
+    pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
+        args.name = args.name.take().or(self.text("agentEndpoint")?);
+        args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
+        args.output_dir = args.output_dir.take().or(self.file("outputDir")?);
+        args.baseline = args.baseline.take().or(self.text("baselineRunId")?);
+        args.parallel = args.parallel.or(self.number("concurrency", 1.0, 10_000.0)?.map(|number| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+            let number = number as u32;
+            number
+        }));
+        let day = crate::plan::MAX_CASE_TIMEOUT.as_secs_f64() * 1000.0;
+        let timeout = self.number("timeoutMs", 1.0, day)?.map(|millis| Duration::from_secs_f64(millis / 1000.0));
+        args.timeout = args.timeout.or(timeout);
+        args.tools = args.tools.or(match self.text("toolMode")?.as_deref() {
+            None => None,
+            Some("live") => Some(Tools::Live),
+            Some("routing-only") => Some(Tools::RoutingOnly),
+            Some(other) => return Err(self.refuse("toolMode", &format!("{other:?} is neither live nor routing-only"))),
+        });
+        let snapshot = args.snapshot.take().or(self.file("snapshotPath")?);
+        args.snapshot = match self.get("snapshotEnabled").map(|value| &value.value) {
+            Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) if snapshot.is_none() => {
+                return Err(self
+                    .refuse("snapshotEnabled", "is true, and there is no snapshot")
+                    .hint("name one with --snapshot FILE or snapshotPath"));
+            }
+            Some(Value::Bool(true)) | None => snapshot,
+            Some(_) => return Err(self.refuse("snapshotEnabled", "must be true or false")),
+        };
+        Ok(())
+    }
+
+    fn get(&self, key: &str) -> Option<&Json> {
+        self.json.get(key).filter(|value| !matches!(value.value, Value::Null))
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, CliError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| self.refuse(key, "must be a text"))
+    }
+
+    fn file(&self, key: &str) -> Result<Option<PathBuf>, CliError> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        Ok(self.text(key)?.map(|path| folder.join(path)))
+    }
+
+    fn number(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, CliError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = value.as_f64().filter(|number| (least..=most).contains(number));
+        number.map(Some).ok_or_else(|| self.refuse(key, &format!("must be a number from {least} to {most}")))
+    }
+
+    fn refuse(&self, key: &str, problem: &str) -> CliError {
+        let line = self.json.get(key).map_or(0, |value| value.line);
+        CliError::new(Exit::Usage, format!("{}, line {line}: {key} {problem}", self.path.display()))
+    }
+}
