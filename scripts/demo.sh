@@ -48,6 +48,17 @@ if [ "$code" -ne 1 ]; then
     echo "demo: forgectl exited with $code, and 1 was expected, for the case that fails on purpose" >&2
     exit 1
 fi
-say "Done"
 echo "forgectl exited with 1, because one case fails on purpose: that is what a failure looks like."
-echo "The EvalSuiteResult is in target/demo/weather.json."
+
+say "The portfolio agent: values from a seed manifest and a snapshot, a stubbed tool, a comparison with the run before"
+start portfolio target/python/bin/python -m forge_samples.portfolio --listen 127.0.0.1:0
+target/debug/forgectl agents add portfolio "grpc://$address"
+portfolio() {
+    target/debug/forgectl run evals/portfolio.golden.json -n portfolio --snapshot evals/snapshot.json \
+        --output-dir "$work/results" --quiet "$@"
+}
+portfolio > /dev/null
+portfolio --baseline last -o target/demo/portfolio.json
+
+say "Done"
+echo "The EvalSuiteResults are in target/demo/."

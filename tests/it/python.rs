@@ -40,8 +40,9 @@ fn sample_suites() {
         ("weather.labeled.json", &weather, 0, vec![]),
         ("portfolio.golden.json", &portfolio, 0, vec![]),
     ] {
-        let ended =
-            place.run(&["run", &eval(file), "-n", agent, "--daemon", &daemon, "--parallel", "4", "-o", "r.json"]);
+        let (seed, snapshot) = (eval("seed-manifest.json"), eval("snapshot.json"));
+        let args = ["run", &eval(file), "-n", agent, "--daemon", &daemon, "--parallel", "4", "-o", "r.json"];
+        let ended = place.run(&[&args[..], &["--seed-manifest", &seed, "--snapshot", &snapshot]].concat());
         assert_eq!(ended.code, Some(code), "{file}: {}{}", ended.stdout, ended.stderr);
         let result = place.json("r.json");
         let cases = result["cases"].as_array().expect("cases");
