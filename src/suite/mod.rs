@@ -6,6 +6,8 @@
 pub mod assertion;
 mod contract;
 pub mod error;
+pub mod registry;
+pub mod staleness;
 
 use crate::conversation::{JsonText, Message};
 use crate::json::Json;
