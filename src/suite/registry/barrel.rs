@@ -1,16 +1,14 @@
 //! The modules that export a project's tools, followed from file to file.
 //!
-//! Every value that the barrel exports is looked at. An object with a name, or with a description and a name to call it
-//! by, is a tool, also as an argument of a call (`defineTool({…})`, `new Tool({…})`, `tool("name", "what it does", …)`)
-//! or as the fields of a class; lists and objects hold tools; functions, texts, numbers and validator schemas are none.
-//! What might be a tool and cannot be read is a warning.
+//! This finds what a barrel exports and what names stand for; [`tools`](super::tools) says which of it is a tool. Every
+//! way through the files is bounded, and what cannot be followed is a warning.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::module::{self, Export, Import, Item, Kind, Member, Module, Node};
-use super::{Collector, Registry, SCHEMA_KEYS, is_schema, normalise};
-use crate::conversation::{JsonText, ToolSpec};
+use super::tools::Called;
+use super::{Collector, Registry, normalise};
 use crate::json::{Json, Value};
 use crate::suite::error::{Finding, SuiteErrors};
 
@@ -19,7 +17,7 @@ const MAX_FILES: usize = 1_000;
 /// Most bytes of all files together.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
 /// Most names followed one after the other, and values inside each other.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 /// Most steps for the whole registry: `const b = [a, a]; const c = [b, b]; …` doubles on every line.
 const MAX_STEPS: usize = 500_000;
 /// Longest text put together.
@@ -29,10 +27,6 @@ const MAX_FINDINGS: usize = 200;
 
 /// Endings of the files that are read as source text, in the order in which they are tried.
 const EXTENSIONS: &[&str] = &["ts", "tsx", "mts", "cts", "js", "jsx", "mjs", "cjs"];
-/// Roots of calls that make validator schemas, which are no tools and not static.
-const VALIDATORS: &[&str] = &["z", "zod", "Joi", "joi", "yup", "Yup", "v", "valibot", "t", "Type", "S", "Schema", "s"];
-/// Functions that give back what they are given, as far as this reader is concerned.
-const TRANSPARENT: &[&str] = &["Object.values", "Object.freeze", "Object.seal", "Array.of", "Array.from"];
 
 /// Whether a file is read as a barrel.
 pub(super) fn is_source(path: &str) -> bool {
@@ -88,27 +82,27 @@ pub(super) fn read(
 
 /// An expression and the file whose names it uses.
 #[derive(Debug, Clone)]
-struct Place {
-    file: Arc<str>,
-    line: u32,
-    node: Arc<Node>,
+pub(super) struct Place {
+    pub(super) file: Arc<str>,
+    pub(super) line: u32,
+    pub(super) node: Arc<Node>,
 }
 
 impl Place {
-    fn at(&self, node: &Arc<Node>) -> Self {
+    pub(super) fn at(&self, node: &Arc<Node>) -> Self {
         Self { file: Arc::clone(&self.file), line: node.line, node: Arc::clone(node) }
     }
 }
 
 /// What a name stands for.
-enum Target {
+pub(super) enum Target {
     Value(Place),
     /// All exports of a file.
     Namespace(Arc<str>),
 }
 
 /// Why a value is not known.
-enum Stop {
+pub(super) enum Stop {
     /// A finding says it.
     Said,
     Why(String),
@@ -120,18 +114,7 @@ impl Stop {
     }
 }
 
-/// What a value is called where it stands.
-#[derive(Clone, Copy)]
-enum Called<'a> {
-    /// By the name under which it is exported, which is a name of the program and not of the tool.
-    Exported(&'a str),
-    /// By the key under which it stands in an object of tools, which is the tool's name there.
-    Key(&'a str),
-    /// Not at all.
-    Nothing,
-}
-
-struct Barrel<'a> {
+pub(super) struct Barrel<'a> {
     look_up: &'a dyn Fn(&str) -> Option<Vec<u8>>,
     /// `None`: it is there, but cannot be read, and a finding says so.
     modules: HashMap<String, Option<Arc<Module>>>,
@@ -140,16 +123,16 @@ struct Barrel<'a> {
     /// File, line and message of the findings so far.
     said: HashSet<(String, u32, String)>,
     /// File and offset of the tools so far: barrels often export a tool by itself and in a list.
-    seen: HashSet<(Arc<str>, u32)>,
+    pub(super) seen: HashSet<(Arc<str>, u32)>,
     /// Files all of whose exports are looked at.
-    listed: HashSet<Arc<str>>,
+    pub(super) listed: HashSet<Arc<str>>,
     /// Tools without a name; they may get one from the key they stand under elsewhere.
-    nameless: Vec<Place>,
-    list: Collector,
+    pub(super) nameless: Vec<Place>,
+    pub(super) list: Collector,
 }
 
 impl Barrel<'_> {
-    fn warn(&mut self, file: &str, line: u32, message: String) {
+    pub(super) fn warn(&mut self, file: &str, line: u32, message: String) {
         let is_new = self.said.insert((file.to_owned(), line, message.clone()));
         if !is_new || self.list.findings.len() > MAX_FINDINGS {
             return;
@@ -210,12 +193,12 @@ impl Barrel<'_> {
         Err(Stop::Said)
     }
 
-    fn loaded(&self, path: &str) -> Option<Arc<Module>> {
+    pub(super) fn loaded(&self, path: &str) -> Option<Arc<Module>> {
         self.modules.get(path).cloned().flatten()
     }
 
     /// All that a file exports, in order; what it names itself goes before what it passes on.
-    fn exports(
+    pub(super) fn exports(
         &mut self,
         path: &str,
         on_the_way: &mut Vec<String>,
@@ -344,7 +327,7 @@ impl Barrel<'_> {
     }
 
     /// Follows names and members to something that is neither.
-    fn follow(&mut self, place: Place, depth: usize) -> Result<Target, Stop> {
+    pub(super) fn follow(&mut self, place: Place, depth: usize) -> Result<Target, Stop> {
         let mut place = place;
         for _ in depth..=MAX_DEPTH {
             self.step(&place)?;
@@ -383,7 +366,7 @@ impl Barrel<'_> {
         Err(Stop::why("the names go round in a circle, or too far"))
     }
 
-    fn value(&mut self, place: Place, depth: usize) -> Result<Place, Stop> {
+    pub(super) fn value(&mut self, place: Place, depth: usize) -> Result<Place, Stop> {
         match self.follow(place, depth)? {
             Target::Value(place) => Ok(place),
             Target::Namespace(path) => Err(Stop::Why(format!("it is all that {path} exports"))),
@@ -391,7 +374,7 @@ impl Barrel<'_> {
     }
 
     /// The member of an object: the last of that name, also one that is spread out into it.
-    fn member(&mut self, object: &Place, key: &str, depth: usize) -> Result<Option<Place>, Stop> {
+    pub(super) fn member(&mut self, object: &Place, key: &str, depth: usize) -> Result<Option<Place>, Stop> {
         self.step(object)?;
         let Kind::Object(members) = &object.node.kind else { return Ok(None) };
         if depth > MAX_DEPTH {
@@ -414,7 +397,7 @@ impl Barrel<'_> {
         Ok(None)
     }
 
-    fn text(&mut self, place: Place, depth: usize) -> Result<String, Stop> {
+    pub(super) fn text(&mut self, place: Place, depth: usize) -> Result<String, Stop> {
         let place = self.value(place, depth)?;
         match &place.node.kind {
             Kind::Text(text) => Ok(text.clone()),
@@ -437,7 +420,7 @@ impl Barrel<'_> {
     }
 
     /// A value that is all there as JSON; `None` when any part of it is not.
-    fn json(&mut self, place: Place, depth: usize) -> Option<Json> {
+    pub(super) fn json(&mut self, place: Place, depth: usize) -> Option<Json> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -492,214 +475,6 @@ impl Barrel<'_> {
         };
         Some(Json { line: place.line, value })
     }
-
-    /// Adds the tools in all that a file exports.
-    fn namespace(&mut self, path: &str, depth: usize) {
-        if !self.listed.insert(path.into()) {
-            return;
-        }
-        let mut found = Vec::new();
-        self.exports(path, &mut Vec::new(), &mut HashSet::new(), &mut found);
-        for (name, place) in found {
-            self.tools(&place, &Called::Exported(&name), depth + 1);
-        }
-    }
-
-    /// Adds the tools in a value: it is one, or holds some.
-    fn tools(&mut self, place: &Place, called: &Called, depth: usize) {
-        if depth > MAX_DEPTH {
-            self.warn(&place.file, place.line, "lists inside lists, too deep to be read".to_owned());
-            return;
-        }
-        let place = match self.follow(place.clone(), depth) {
-            Ok(Target::Value(place)) => place,
-            Ok(Target::Namespace(path)) => return self.namespace(&path, depth),
-            Err(stop) => {
-                if let Stop::Why(why) = stop {
-                    self.warn(&place.file, place.line, format!("{} cannot be read: {why}", called_words(called)));
-                }
-                return;
-            }
-        };
-        match &place.node.kind {
-            Kind::Object(members) => {
-                let inner = match self.member(&place, "function", depth) {
-                    Ok(Some(function)) => self.value(function, depth).ok(),
-                    _ => None,
-                };
-                let tool = inner.filter(|inner| matches!(inner.node.kind, Kind::Object(_))).unwrap_or(place.clone());
-                if self.tool(&tool, called, None, depth) {
-                    return;
-                }
-                for Member { key, value } in members {
-                    let called = key.as_deref().map_or(Called::Nothing, Called::Key);
-                    // An object is many things; only what looks like a tool is one.
-                    if key.is_none() || self.may_hold_tools(&place.at(value), depth) {
-                        self.tools(&place.at(value), &called, depth + 1);
-                    }
-                }
-            }
-            Kind::Array(items) => {
-                for Item { value, .. } in items {
-                    self.tools(&place.at(value), &Called::Nothing, depth + 1);
-                }
-            }
-            Kind::Call(callee, arguments) => self.call(&place, callee, arguments, called, depth),
-            Kind::Opaque(what) if *what != "undefined" && *what != "an enum" => {
-                let message = format!("{} cannot be read: it is {what}", called_words(called));
-                self.warn(&place.file, place.line, message);
-            }
-            // Not tools, whatever they are.
-            _ => {}
-        }
-    }
-
-    /// Whether a member of an exported object that is no tool is worth looking into: anything that is made somewhere else,
-    /// lists, and objects.
-    fn may_hold_tools(&mut self, place: &Place, depth: usize) -> bool {
-        match self.follow(place.clone(), depth) {
-            Ok(Target::Namespace(_)) => true,
-            Ok(Target::Value(place)) => match &place.node.kind {
-                Kind::Object(_) | Kind::Array(_) => true,
-                Kind::Call(callee, _) => !is_validator(callee),
-                _ => false,
-            },
-            // Said where it is looked at.
-            Err(_) => matches!(place.node.kind, Kind::Name(_) | Kind::Member(..)),
-        }
-    }
-
-    fn call(&mut self, place: &Place, callee: &Arc<Node>, arguments: &[Item], called: &Called, depth: usize) {
-        let callee_text = dotted(callee);
-        if callee_text.as_deref().is_some_and(|name| TRANSPARENT.contains(&name)) {
-            for Item { value, .. } in arguments {
-                self.tools(&place.at(value), called, depth + 1);
-            }
-            return;
-        }
-        if is_validator(callee) {
-            return;
-        }
-        // `new WeatherTool()`: the fields of the class.
-        if let Ok(class) = self.value(place.at(callee), depth + 1)
-            && matches!(class.node.kind, Kind::Object(_))
-            && self.tool(&class, called, None, depth)
-        {
-            return;
-        }
-        let texts: Vec<Place> = arguments.iter().take(2).map(|item| place.at(&item.value)).collect();
-        if let [name, description] = texts.as_slice()
-            && self.is_text(name, depth)
-            && self.is_text(description, depth)
-        {
-            let schema = arguments.get(2).map(|item| place.at(&item.value));
-            self.add(place, name.clone(), Some(description.clone()), None, schema);
-            return;
-        }
-        for Item { value, .. } in arguments {
-            // `tool("name", {description: …})`: a text before the object is the name.
-            let name = texts.first().filter(|first| self.is_text(first, depth)).cloned();
-            if let Ok(object) = self.value(place.at(value), depth + 1)
-                && matches!(object.node.kind, Kind::Object(_))
-                && self.tool(&object, called, name, depth)
-            {
-                return;
-            }
-        }
-        let what = callee_text.unwrap_or_else(|| "a function".to_owned());
-        let message = format!("{} cannot be read: it is what {what}(…) returns", called_words(called));
-        self.warn(&place.file, place.line, message);
-    }
-
-    fn is_text(&mut self, place: &Place, depth: usize) -> bool {
-        self.value(place.clone(), depth).is_ok_and(|place| matches!(place.node.kind, Kind::Text(_) | Kind::Joined(_)))
-    }
-
-    /// Adds the object as a tool if it is one.
-    fn tool(&mut self, object: &Place, called: &Called, given: Option<Place>, depth: usize) -> bool {
-        let mut member = |key: &str| self.member(object, key, depth).ok().flatten();
-        let (name, id, description) = (member("name"), member("id"), member("description"));
-        let (version, schema) = (member("version"), SCHEMA_KEYS.iter().find_map(|key| member(key)));
-        let is_list_of_tools = |place: &Option<Place>| {
-            place.as_ref().is_some_and(|place| matches!(place.node.kind, Kind::Object(_) | Kind::Array(_)))
-        };
-        // A tool may be called `name`, and a validator schema may have such a field: neither is text.
-        if is_list_of_tools(&name) || is_list_of_tools(&description) {
-            return false;
-        }
-        if let Some(name) = given.or(name) {
-            if description.is_none() && schema.is_none() && version.is_none() {
-                return false;
-            }
-            self.add(object, name, description, version, schema);
-            return true;
-        }
-        let Some(description) = description else { return false };
-        if schema.is_none() && id.is_none() && !matches!(called, Called::Key(_)) {
-            return false;
-        }
-        let name = match (id, called) {
-            (Some(id), _) => id,
-            (None, Called::Key(name) | Called::Exported(name)) => {
-                if matches!(called, Called::Exported(_)) {
-                    let message = format!("the tool has no name; it is taken for {name}, as it is exported");
-                    self.warn(&object.file, object.line, message);
-                }
-                let kind = Kind::Text((*name).to_owned());
-                let node = Arc::new(Node { line: object.line, start: object.node.start, kind });
-                object.at(&node)
-            }
-            (None, Called::Nothing) => {
-                self.nameless.push(object.clone());
-                return true;
-            }
-        };
-        self.add(object, name, Some(description), version, schema);
-        true
-    }
-
-    fn add(
-        &mut self,
-        tool: &Place,
-        name: Place,
-        description: Option<Place>,
-        version: Option<Place>,
-        schema: Option<Place>,
-    ) {
-        if !self.seen.insert((Arc::clone(&tool.file), tool.node.start)) {
-            return;
-        }
-        let (file, line) = (Arc::clone(&name.file), name.line);
-        let name = match self.text(name, 0) {
-            Ok(name) if !name.is_empty() => name,
-            Ok(_) => return self.warn(&file, line, "a tool needs a name; this one is left out".to_owned()),
-            Err(stop) => {
-                let why = if let Stop::Why(why) = stop { why } else { "see above".to_owned() };
-                let message = format!("the name of a tool cannot be read, so the tool is left out: {why}");
-                return self.warn(&file, line, message);
-            }
-        };
-        let mut text = |what: &str, place: Option<Place>| {
-            let place = place?;
-            let (file, line) = (Arc::clone(&place.file), place.line);
-            match self.text(place, 0) {
-                Ok(text) => Some(text),
-                Err(stop) => {
-                    let why = if let Stop::Why(why) = stop { why } else { "see above".to_owned() };
-                    self.warn(&file, line, format!("the {what} of {name} cannot be read: {why}"));
-                    None
-                }
-            }
-        };
-        let description = text("description", description);
-        let version = text("version", version).unwrap_or_default();
-        let schema = schema.and_then(|schema| self.json(schema, 0)).filter(is_schema);
-        let is_described = description.is_some();
-        let description = description.unwrap_or_default();
-        // The depth of what was built here is bounded; a JsonText must be a text that can be read back.
-        let input_schema = schema.and_then(|schema| JsonText::new(schema.stringify()).ok());
-        self.list.add(&tool.file, tool.line, ToolSpec { name, version, description, input_schema }, is_described);
-    }
 }
 
 /// The files that a path without `.` and `..` may mean, likeliest first. `./x.js` in a TypeScript project is `./x.ts`.
@@ -723,30 +498,6 @@ fn candidates(base: &str) -> Vec<String> {
     paths
 }
 
-/// `a.b.c`, if that is what it is.
-fn dotted(node: &Node) -> Option<String> {
-    match &node.kind {
-        Kind::Name(name) => Some(name.clone()),
-        Kind::Member(object, key) => Some(format!("{}.{key}", dotted(object)?)),
-        _ => None,
-    }
-}
-
-/// Whether a call such as `z.object({…}).strict()` makes a validator schema.
-fn is_validator(callee: &Node) -> bool {
-    let mut node = callee;
-    loop {
-        match &node.kind {
-            Kind::Member(object, _) => match &object.kind {
-                Kind::Name(name) => return VALIDATORS.contains(&name.as_str()),
-                _ => node = object,
-            },
-            Kind::Call(callee, _) => node = callee,
-            _ => return false,
-        }
-    }
-}
-
 fn in_words(kind: &Kind) -> &'static str {
     match kind {
         Kind::Null => "null",
@@ -759,13 +510,5 @@ fn in_words(kind: &Kind) -> &'static str {
         Kind::Call(..) => "what a call returns",
         Kind::Function => "a function",
         Kind::Opaque(what) => what,
-    }
-}
-
-fn called_words(called: &Called) -> String {
-    match called {
-        Called::Exported(name) => format!("the export {name}"),
-        Called::Key(name) => format!("the member {name}"),
-        Called::Nothing => "an element of a list of tools".to_owned(),
     }
 }

@@ -7,6 +7,7 @@
 mod barrel;
 mod module;
 mod nesting;
+mod tools;
 
 use std::collections::{BTreeSet, HashSet};
 
