@@ -60,6 +60,8 @@ pub enum Role {
     Seed,
     /// The snapshot, captured by the client; there is at most one.
     Snapshot,
+    /// The tool registry; there is at most one.
+    Registry,
     /// An earlier result to compare with; there is at most one.
     Baseline,
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::conversation::{AgentCard, AgentEvent, Fault, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
+use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Totals};
 
@@ -222,6 +223,8 @@ pub struct SuiteInfo {
     pub cases: u32,
     /// What is odd about the file.
     pub warnings: Vec<String>,
+    /// What the file recorded against the tools of today; `None` until the agent was asked, or when nobody knows them.
+    pub staleness: Option<Staleness>,
     /// What came of comparing with an earlier result; `None` until the run is over, or when there is none.
     pub comparison: Option<Comparison>,
 }

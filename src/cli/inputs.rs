@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::{CliError, Exit};
 use crate::bundle::{Bundle, BundleError, Role};
 use crate::suite::error::Finding;
+use crate::suite::registry::Registry;
 use crate::suite::{self, Suite};
 
 /// Endings of the files that are taken from a folder; other JSON files there are something else.
@@ -62,6 +63,28 @@ impl Inputs {
             .map_err(|errors| CliError::new(Exit::Usage, format!("the values for template tokens: {errors}")))?;
         let name = name_in_bundle(path, &self.bundle);
         self.bundle.add(&name, role, bytes).map_err(|error| refused(path, &error))
+    }
+
+    /// Adds the tool registry at `path`: a JSON file, an MCP tools/list result, or a TypeScript barrel, which is read
+    /// here, where its files are. Returns what could not be read of it.
+    pub(super) fn add_registry(&mut self, path: &Path) -> Result<Vec<Finding>, CliError> {
+        // Paths inside a barrel are relative to it and stay below the folder that holds it, or the folder above.
+        let root = path.parent().and_then(Path::parent).filter(|_| path.is_relative()).unwrap_or(Path::new(""));
+        let look_up = |name: &str| {
+            let path = if path.is_absolute() { Path::new("/").join(name) } else { root.join(name) };
+            path.is_file().then(|| std::fs::read(path).ok()).flatten()
+        };
+        let name = if path.is_absolute() { path } else { path.strip_prefix(root).unwrap_or(path) };
+        let name = name.to_string_lossy().replace('\\', "/");
+        let (registry, findings) = Registry::read(name.trim_start_matches('/'), &look_up).map_err(|errors| {
+            CliError::new(Exit::Usage, "the tool registry cannot be read")
+                .details(errors.0.iter().map(ToString::to_string))
+        })?;
+        let bundled = name_in_bundle(Path::new("registry.json"), &self.bundle);
+        self.bundle
+            .add(&bundled, Role::Registry, registry.to_json().into_bytes())
+            .map_err(|error| refused(path, &error))?;
+        Ok(findings)
     }
 
     /// Adds an earlier result to compare with.

@@ -101,6 +101,11 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     seed_manifest: Option<PathBuf>,
 
+    /// The tools of today, to see whether suites are stale: a JSON file, an MCP tools/list result, or a TypeScript
+    /// barrel [default: the tools that the agent declares]
+    #[arg(long, value_name = "FILE")]
+    registry: Option<PathBuf>,
+
     /// Values for {{snapshot:…}} tokens, captured before the run
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
@@ -177,12 +182,13 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     let mut inputs = Inputs::read(&sources)?;
     inputs.add_data(args.seed_manifest.as_deref(), Some(SEED_MANIFEST), Role::Seed)?;
     inputs.add_data(args.snapshot.as_deref(), None, Role::Snapshot)?;
+    let unread = args.registry.as_deref().map(|path| inputs.add_registry(path)).transpose()?.unwrap_or_default();
     let say = |text: &str| {
         if !args.quiet {
             note(text);
         }
     };
-    for warning in inputs.warnings() {
+    for warning in inputs.warnings().chain(&unread) {
         say(&format!("⚠ {warning}"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);

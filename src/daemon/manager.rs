@@ -21,6 +21,7 @@ use crate::plan::{Plan, PlanError, RunSpec, plan};
 use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
+use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::suite::{self, error::SuiteErrors};
 use crate::verdict::Totals;
@@ -130,7 +131,7 @@ impl Manager {
         let packed = self.bundles.read(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
-        let (plan, baselines) = planned.map_err(|_| CreateError::Died)??;
+        let Opened { plan, baselines, registry } = planned.map_err(|_| CreateError::Died)??;
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
         let run = Run {
             run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
@@ -151,7 +152,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(Job { run: run.clone(), plan, agent, baselines });
+            self.start(Job { run: run.clone(), plan, agent, baselines, registry });
         }
         Ok((run, deduplicated))
     }
@@ -252,7 +253,7 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 }
 
 /// The pure part of accepting a run.
-fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<(Plan, Vec<Baseline>), CreateError> {
+fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
     let mut suites = Vec::new();
     let mut errors = Vec::new();
@@ -271,7 +272,18 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<(Plan, Vec<Baseline>),
         None => Vec::new(),
         Some((path, bytes)) => read_baseline(bytes).map_err(|why| CreateError::Baseline(path.to_owned(), why))?,
     };
-    Ok((plan(suites, data, spec)?, baselines))
+    let registry = match bundle.with_role(Role::Registry) {
+        None => None,
+        Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
+    };
+    Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry })
+}
+
+/// What a bundle held.
+struct Opened {
+    plan: Plan,
+    baselines: Vec<Baseline>,
+    registry: Option<Registry>,
 }
 
 fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {

@@ -76,7 +76,8 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
         let _ = writeln!(out, "  {}", compared(comparison));
     }
     let yellow = look.style(AnsiColor::Yellow.on_default());
-    for warning in warnings {
+    let stale = suite.staleness.iter().flat_map(|staleness| &staleness.warnings).map(|warning| &warning.short);
+    for warning in stale.chain(warnings) {
         let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
     }
     out
@@ -220,6 +221,7 @@ mod tests {
             eval_file_hash: String::new(),
             cases: 6,
             warnings: Vec::new(),
+            staleness: None,
             comparison: None,
         }
     }

@@ -1,16 +1,16 @@
 //! The `EvalSuiteResult` of the Eval Runner Contract as JSON, written case by case.
 //!
-//! Keys beyond those of the contract: on a suite `warnings`, `agentId` (the name under which the agent was asked for),
+//! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
+//! `warnings`, `agentId` (the name under which the agent was asked for),
 //! `agent` (what it says about itself), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
 //! on a case `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
 
 use super::{Verdict, Verdicts};
-use crate::conversation::{AgentCard, Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, SuiteInfo};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{Outcome, Totals, whole_millis};
@@ -75,7 +75,7 @@ impl Pieces {
             let Some(verdict) = verdict else { continue };
             let comma = if totals.finished() > 0 { "," } else { "" };
             totals.add(verdict.result);
-            let case = serde_json::to_string_pretty(&Case::of(verdict))?;
+            let case = serde_json::to_string_pretty(&Case::of(verdict, info))?;
             self.next = Next::Case { suite, position, totals };
             return Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")));
         }
@@ -113,17 +113,18 @@ struct Head<'a> {
     agent_endpoint: &'a str,
     agent_id: &'a str,
     metadata: Metadata<'a>,
-    staleness_warnings: [&'a str; 0],
+    staleness_warnings: Vec<&'a str>,
+    stale: bool,
     warnings: Vec<&'a str>,
     agent: Option<Agent<'a>>,
 }
 
-/// The current values of what an eval file's metadata records, from the agent's own description of its tools.
+/// The current values of what an eval file's metadata records.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     tool_version: Option<&'a str>,
-    description_hash: Option<String>,
+    description_hash: Option<&'a str>,
     registry_size: Option<usize>,
     eval_file_hash: &'a str,
 }
@@ -138,6 +139,7 @@ struct Agent<'a> {
 
 impl<'a> Head<'a> {
     fn of(run: &'a Run, suite: &'a SuiteInfo) -> Self {
+        let today = suite.staleness.as_ref();
         Self {
             run_id: &run.run_id,
             timestamp: run.created_at.to_string(),
@@ -145,8 +147,13 @@ impl<'a> Head<'a> {
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
             agent_id: &run.spec.agent_id,
-            metadata: Metadata::of(run.agent.as_ref(), suite),
-            staleness_warnings: [],
+            metadata: Metadata::of(suite),
+            staleness_warnings: today
+                .iter()
+                .flat_map(|today| &today.warnings)
+                .map(|warning| warning.text.as_str())
+                .collect(),
+            stale: today.is_some_and(|today| today.stale),
             warnings: suite.warnings.iter().chain(&run.warnings).map(String::as_str).collect(),
             agent: run.agent.as_ref().map(|card| Agent {
                 id: &card.agent_id,
@@ -159,18 +166,12 @@ impl<'a> Head<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    fn of(agent: Option<&'a AgentCard>, suite: &'a SuiteInfo) -> Self {
-        // An agent that declares no tools gives no registry.
-        let tools = agent.map(|card| card.tools.as_slice()).filter(|tools| !tools.is_empty());
-        let tool = tools.and_then(|tools| tools.iter().find(|tool| tool.name == suite.tool_name));
+    fn of(suite: &'a SuiteInfo) -> Self {
+        let today = suite.staleness.as_ref();
         Self {
-            tool_version: tool.map(|tool| tool.version.as_str()).filter(|version| !version.is_empty()),
-            description_hash: tool.map(|tool| {
-                let mut digest = hex::encode(Sha256::digest(&tool.description));
-                digest.truncate(12);
-                digest
-            }),
-            registry_size: tools.map(<[_]>::len),
+            tool_version: today.and_then(|today| today.tool_version.as_deref()),
+            description_hash: today.and_then(|today| today.description_hash.as_deref()),
+            registry_size: today.map(|today| today.registry_size),
             eval_file_hash: &suite.eval_file_hash,
         }
     }
@@ -245,6 +246,7 @@ struct Case<'a> {
     assertion: Option<&'a str>,
     warning: Option<&'a str>,
     warnings: &'a [String],
+    stale: bool,
     attempts: u32,
     total_turns: u32,
     tool_calls: Vec<Call<'a>>,
@@ -277,7 +279,7 @@ struct Call<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(verdict: Verdict<'a>) -> Self {
+    fn of(verdict: Verdict<'a>, suite: &SuiteInfo) -> Self {
         let result = verdict.result;
         let transcript = &result.transcript;
         Self {
@@ -299,6 +301,7 @@ impl<'a> Case<'a> {
             assertion: result.failed_assertion.as_deref(),
             warning: result.warning.as_deref(),
             warnings: &result.warnings,
+            stale: suite.staleness.as_ref().is_some_and(|today| today.stale),
             attempts: verdict.case.attempt,
             total_turns: result.total_turns,
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),

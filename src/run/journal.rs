@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::case_ref;
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::plan::PlannedCase;
+use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Outcome};
 
@@ -46,6 +47,14 @@ impl Journal {
     pub(super) fn passed(&self, suite: &str, id: &str) -> Option<bool> {
         let key = (Arc::from(suite), Arc::from(id));
         self.passed.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+    }
+
+    /// Notes how the suites stand to the tools of today.
+    pub(super) fn checked(&self, staleness: Vec<Staleness>) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        for (suite, staleness) in run.suites.iter_mut().zip(staleness) {
+            suite.staleness = Some(staleness);
+        }
     }
 
     /// Notes what came of comparing the suites with a baseline, for the last event.

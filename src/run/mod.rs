@@ -24,6 +24,8 @@ use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
 use crate::suite::Suite;
+use crate::suite::registry::Registry;
+use crate::suite::staleness::staleness;
 use crate::suite::template::Data;
 use crate::verdict::baseline::{Baseline, Comparison};
 use crate::verdict::{Blame, CaseResult, Cause};
@@ -131,6 +133,8 @@ pub struct Job {
     pub agent: Agent,
     /// Earlier results to compare with.
     pub baselines: Vec<Baseline>,
+    /// The tools of today; `None`: those that the agent declares.
+    pub registry: Option<Registry>,
 }
 
 /// Executes a run to its end and writes its log to `events`.
@@ -143,7 +147,7 @@ pub async fn execute(
     farewells: Farewells,
     control: Control,
 ) -> Result<(), LogClosed> {
-    let Job { mut run, plan, agent, baselines } = job;
+    let Job { mut run, plan, agent, baselines, registry } = job;
     run.state = State::Running;
     run.agent_endpoint = agent.url.clone();
     let spec = run.spec.clone();
@@ -178,6 +182,7 @@ pub async fn execute(
         journal.run(Payload::Warning(text.to_owned())).await?;
     }
     let card = description.card.clone();
+    check_staleness(&plan.suites, registry.or_else(|| Registry::from_agent(&card.tools)), &journal).await?;
     let suites = plan.suites.clone();
     let shared = Shared {
         run_id: journal.current().run_id,
@@ -198,6 +203,26 @@ pub async fn execute(
     let state = if control.stop.is_cancelled() && !is_whole { State::Cancelled } else { State::of(&totals) };
     journal.compared(comparisons);
     finish(&journal, state, Some(card), None).await
+}
+
+/// Compares what the files recorded with the tools of today.
+async fn check_staleness(
+    suites: &[Arc<Suite>],
+    registry: Option<Registry>,
+    journal: &Journal,
+) -> Result<(), LogClosed> {
+    let Some(registry) = registry else {
+        let records =
+            |suite: &Arc<Suite>| suite.metadata.as_ref().is_some_and(|metadata| !metadata.members().is_empty());
+        if suites.iter().any(records) {
+            let text = "the agent declares no tools, and there is no registry: staleness is not checked";
+            journal.run(Payload::Warning(text.to_owned())).await?;
+        }
+        return Ok(());
+    };
+    let checked = suites.iter().map(|suite| staleness(suite.metadata.as_ref(), &suite.tool_name, &registry));
+    journal.checked(checked.collect());
+    Ok(())
 }
 
 /// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.
@@ -247,6 +272,7 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
         tool_name: suite.tool_name.clone(),
         tier: suite.tier.name().to_owned(),
         eval_file_hash: suite.file_hash.clone(),
+        staleness: None,
         comparison: None,
         cases: selected.get(suite.path.as_str()).copied().unwrap_or(0),
         warnings: suite.warnings.iter().map(ToString::to_string).collect(),

@@ -10,6 +10,8 @@ mod expect;
 pub mod pattern;
 pub mod stub;
 pub mod template;
+pub mod registry;
+pub mod staleness;
 
 use crate::conversation::Message;
 use crate::json::{Json, Value};

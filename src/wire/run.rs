@@ -14,6 +14,7 @@ use super::control as pb;
 use crate::conversation::{Message, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::{DEFAULT_CASE_TIMEOUT, MAX_CASE_TIMEOUT, MAX_CONCURRENCY, RunSpec};
+use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
 
@@ -180,6 +181,17 @@ fn suite_to_proto(suite: &SuiteInfo) -> pb::SuiteInfo {
         eval_file_hash: suite.eval_file_hash.clone(),
         cases: suite.cases,
         warnings: suite.warnings.clone(),
+        staleness: suite.staleness.as_ref().map(|staleness| pb::Staleness {
+            stale: staleness.stale,
+            warnings: staleness
+                .warnings
+                .iter()
+                .map(|warning| pb::StalenessWarning { text: warning.text.clone(), short: warning.short.clone() })
+                .collect(),
+            tool_version: staleness.tool_version.clone(),
+            description_hash: staleness.description_hash.clone(),
+            registry_size: u32::try_from(staleness.registry_size).unwrap_or(u32::MAX),
+        }),
         comparison: suite.comparison.as_ref().map(|comparison| pb::Comparison {
             baseline_run_id: comparison.baseline_run_id.clone(),
             regressions: comparison.regressions.clone(),
@@ -198,6 +210,17 @@ fn suite_from_proto(suite: pb::SuiteInfo) -> SuiteInfo {
         eval_file_hash: suite.eval_file_hash,
         cases: suite.cases,
         warnings: suite.warnings,
+        staleness: suite.staleness.map(|staleness| Staleness {
+            stale: staleness.stale,
+            warnings: staleness
+                .warnings
+                .into_iter()
+                .map(|warning| StalenessWarning { text: warning.text, short: warning.short })
+                .collect(),
+            tool_version: staleness.tool_version,
+            description_hash: staleness.description_hash,
+            registry_size: staleness.registry_size as usize,
+        }),
         comparison: suite.comparison.map(|comparison| Comparison {
             baseline_run_id: comparison.baseline_run_id,
             regressions: comparison.regressions,
@@ -540,6 +563,13 @@ mod tests {
                 eval_file_hash: "abc".to_owned(),
                 cases: 5,
                 warnings: vec!["odd".to_owned()],
+                staleness: Some(Staleness {
+                    stale: true,
+                    warnings: vec![StalenessWarning { text: "long".to_owned(), short: "s".to_owned() }],
+                    tool_version: Some("1".to_owned()),
+                    description_hash: None,
+                    registry_size: 3,
+                }),
                 comparison: Some(Comparison { baseline_run_id: "b".to_owned(), ..Comparison::default() }),
             }],
         }

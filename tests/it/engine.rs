@@ -311,8 +311,12 @@ impl Setup {
                 control.cancel(reason);
             });
         }
-        let engine =
-            tokio::spawn(execute(Job { run, plan, agent, baselines: Vec::new() }, events, farewells.clone(), control));
+        let engine = tokio::spawn(execute(
+            Job { run, plan, agent, baselines: Vec::new(), registry: None },
+            events,
+            farewells.clone(),
+            control,
+        ));
         let mut log = Vec::new();
         while let Some(draft) = drafts.recv().await {
             log.push(draft);

@@ -66,6 +66,7 @@ impl Config {
     pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
         args.name = args.name.take().or(self.text("agentEndpoint")?);
         args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
+        args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
         args.output_dir = args.output_dir.take().or(self.file("outputDir")?);
         args.baseline = args.baseline.take().or(self.text("baselineRunId")?);
         args.parallel = args.parallel.or(self.number("concurrency", 1.0, 10_000.0)?.map(|number| {

@@ -13,6 +13,8 @@ use forge::json::Json;
 use forge::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use forge::report::console::{self, Line};
 use forge::report::{Verdicts, suite_result};
+use forge::suite::registry::Registry;
+use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
 use forge::suite::{self, Case, Mode, Suite};
 use forge::verdict::Totals;
@@ -48,10 +50,35 @@ pub(crate) fn answer(vector: &Vector) -> Result<Answer, Unanswered> {
             let text: String = needed(vector, "text")?;
             Ok(fields(&json!({ "evalFileHash": suite::file_hash(text.as_bytes()) }), &[]))
         }
-        "contract-staleness" => Err(not_supported("staleness")),
+        "contract-staleness" => contract_staleness(vector),
         "contract-baseline" => contract_baseline(vector),
         _ => Err(not_supported("Agent Test Framework V2")),
     }
+}
+
+fn contract_staleness(vector: &Vector) -> Result<Answer, Unanswered> {
+    let metadata: &RawValue = needed(vector, "metadata")?;
+    let metadata = Json::parse(metadata.get()).map_err(|error| error.to_string())?;
+    let tool_name: String = needed(vector, "toolName")?;
+    let registry: &RawValue = needed(vector, "registry")?;
+    let read = Registry::read("registry.json", &|_| Some(registry.get().as_bytes().to_vec()));
+    // By way of the file that a client packs, as in a run.
+    let (registry, _) = read.map_err(|errors| errors.to_string())?;
+    let packed = registry.to_json().into_bytes();
+    let read = Registry::read("registry.json", &|_| Some(packed.clone()));
+    let (registry, _) = read.map_err(|errors| errors.to_string())?;
+    let found = staleness(Some(&metadata), &tool_name, &registry);
+    let warnings: Vec<&str> = found.warnings.iter().map(|warning| warning.text.as_str()).collect();
+    let answer = json!({
+        "stale": found.stale,
+        "stalenessWarnings": warnings,
+        "metadata": {
+            "toolVersion": found.tool_version,
+            "descriptionHash": found.description_hash,
+            "registrySize": found.registry_size,
+        },
+    });
+    Ok(fields(&answer, &[]))
 }
 
 fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
@@ -332,6 +359,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         eval_file_hash: suite.file_hash.clone(),
         cases: u32::try_from(suite.cases.len()).unwrap_or(u32::MAX),
         warnings: warnings(suite),
+        staleness: None,
         comparison: None,
     };
     let spec = RunSpec {

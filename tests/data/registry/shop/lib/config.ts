@@ -1,0 +1,3 @@
+import { readFileSync } from 'node:fs';
+
+export const config = JSON.parse(readFileSync('config.json', 'utf8'));

@@ -1,0 +1,2 @@
+export * from './refund.tool';
+export { InvoiceTool } from './invoice.tool';
