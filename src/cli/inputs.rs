@@ -45,22 +45,21 @@ impl Inputs {
             .details(errors.iter().map(ToString::to_string)))
     }
 
-    /// Adds a file of values for template tokens; `None` looks for the one at `convention`, which need not be there.
-    pub(super) fn add_data(
-        &mut self,
-        file: Option<&Path>,
-        convention: Option<&str>,
-        role: Role,
-    ) -> Result<(), CliError> {
-        let path = match (file, convention) {
-            (Some(file), _) => file,
-            (None, Some(convention)) if Path::new(convention).is_file() => Path::new(convention),
-            (None, _) => return Ok(()),
-        };
+    /// Adds the seed manifest: the file that was named, or the one at `convention`, which need not be there.
+    pub(super) fn add_seed(&mut self, file: Option<&Path>, convention: &str) -> Result<(), CliError> {
+        let path = file.unwrap_or(Path::new(convention));
+        if file.is_none() && !path.is_file() {
+            return Ok(());
+        }
         let bytes = std::fs::read(path)
             .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
         suite::parse_data(&path.display().to_string(), &bytes)
-            .map_err(|errors| CliError::new(Exit::Usage, format!("the values for template tokens: {errors}")))?;
+            .map_err(|errors| CliError::new(Exit::Usage, format!("the seed manifest: {errors}")))?;
+        self.add_file(path, Role::Seed, bytes)
+    }
+
+    /// Adds a file of the bundle.
+    pub(super) fn add_file(&mut self, path: &Path, role: Role, bytes: Vec<u8>) -> Result<(), CliError> {
         let name = name_in_bundle(path, &self.bundle);
         self.bundle.add(&name, role, bytes).map_err(|error| refused(path, &error))
     }
@@ -80,18 +79,8 @@ impl Inputs {
             CliError::new(Exit::Usage, "the tool registry cannot be read")
                 .details(errors.0.iter().map(ToString::to_string))
         })?;
-        let bundled = name_in_bundle(Path::new("registry.json"), &self.bundle);
-        self.bundle
-            .add(&bundled, Role::Registry, registry.to_json().into_bytes())
-            .map_err(|error| refused(path, &error))?;
+        self.add_file(Path::new("registry.json"), Role::Registry, registry.to_json().into_bytes())?;
         Ok(findings)
-    }
-
-    /// Adds an earlier result to compare with.
-    pub(super) fn add_baseline(&mut self, text: Vec<u8>) -> Result<(), CliError> {
-        let path = Path::new("baseline.json");
-        let name = name_in_bundle(path, &self.bundle);
-        self.bundle.add(&name, Role::Baseline, text).map_err(|error| refused(path, &error))
     }
 
     /// What is odd about the files.

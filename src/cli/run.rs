@@ -28,6 +28,7 @@ mod config;
 mod interrupts;
 mod previous;
 mod progress;
+mod snapshot;
 
 use interrupts::Interrupts;
 use progress::Progress;
@@ -110,6 +111,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
 
+    /// A command whose output is JSON with the values for {{snapshot:…}} tokens; it is run here, right before the run
+    #[arg(long, value_name = "COMMAND", conflicts_with = "snapshot")]
+    snapshot_command: Option<String>,
+
     /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
     #[arg(long, value_name = "RUN")]
     baseline: Option<String>,
@@ -180,8 +185,10 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
     }
     let mut inputs = Inputs::read(&sources)?;
-    inputs.add_data(args.seed_manifest.as_deref(), Some(SEED_MANIFEST), Role::Seed)?;
-    inputs.add_data(args.snapshot.as_deref(), None, Role::Snapshot)?;
+    inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
+    if let Some((name, bytes)) = snapshot::capture(&args).await? {
+        inputs.add_file(&name, Role::Snapshot, bytes)?;
+    }
     let unread = args.registry.as_deref().map(|path| inputs.add_registry(path)).transpose()?.unwrap_or_default();
     let say = |text: &str| {
         if !args.quiet {
@@ -224,7 +231,8 @@ async fn run_on(
     interrupts: &Interrupts,
 ) -> Result<Exit, CliError> {
     if let Some(name) = &args.baseline {
-        inputs.add_baseline(baseline::find(client, args, name, &inputs.suites).await?)?;
+        let text = baseline::find(client, args, name, &inputs.suites).await?;
+        inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?;
     }
     let cases = match &args.failed {
         None => Vec::new(),

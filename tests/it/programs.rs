@@ -454,6 +454,11 @@ fn settings_of_a_project() {
     place.write("today.json", r#"{"x": "done"}"#);
     let ended = place.run(&["run", "evals", "--timeout", "5s", "--snapshot", "today.json", "--strict"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for (command, code) in [("echo '{\"x\": \"done\"}'", 0), ("exit 7", 3), ("echo nonsense", 3)] {
+        let args = ["run", "evals", "--timeout", "5s", "--snapshot-command", command, "--strict"];
+        let ended = place.run(&args);
+        assert_eq!(ended.code, Some(code), "{command}: {}{}", ended.stdout, ended.stderr);
+    }
     for (more, text) in [
         (", \"concurency\": 2", "line 1: there is no setting \"concurency\""),
         (", \"concurrency\": 0", "concurrency must be a number from 1 to 10000"),

@@ -16,6 +16,7 @@ const KEYS: &[&str] = &[
     "seedManifestPath",
     "snapshotEnabled",
     "snapshotPath",
+    "snapshotCommand",
     "outputDir",
     "baselineRunId",
     "concurrency",
@@ -83,17 +84,26 @@ impl Config {
             Some("routing-only") => Some(Tools::RoutingOnly),
             Some(other) => return Err(self.refuse("toolMode", &format!("{other:?} is neither live nor routing-only"))),
         });
-        let snapshot = args.snapshot.take().or(self.file("snapshotPath")?);
-        args.snapshot = match self.get("snapshotEnabled").map(|value| &value.value) {
-            Some(Value::Bool(false)) => None,
-            Some(Value::Bool(true)) if snapshot.is_none() => {
+        self.fill_snapshot(args)
+    }
+
+    fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
+        // A flag says where the snapshot comes from as a whole.
+        if args.snapshot.is_none() && args.snapshot_command.is_none() {
+            args.snapshot = self.file("snapshotPath")?;
+            args.snapshot_command = self.text("snapshotCommand")?.filter(|_| args.snapshot.is_none());
+        }
+        let is_configured = args.snapshot.is_some() || args.snapshot_command.is_some();
+        match self.get("snapshotEnabled").map(|value| &value.value) {
+            Some(Value::Bool(false)) => (args.snapshot, args.snapshot_command) = (None, None),
+            Some(Value::Bool(true)) if !is_configured => {
                 return Err(self
                     .refuse("snapshotEnabled", "is true, and there is no snapshot")
-                    .hint("name one with --snapshot FILE or snapshotPath"));
+                    .hint("name one with --snapshot FILE or --snapshot-command COMMAND, or in the settings"));
             }
-            Some(Value::Bool(true)) | None => snapshot,
+            Some(Value::Bool(true)) | None => {}
             Some(_) => return Err(self.refuse("snapshotEnabled", "must be true or false")),
-        };
+        }
         Ok(())
     }
 
