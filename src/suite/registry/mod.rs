@@ -1,7 +1,7 @@
 //! Tool registries: which tools there are, and how each is described today.
 //!
 //! A registry is what an agent declares, or a file: a JSON list of tools, the answer of an MCP server to `tools/list`, or
-//! the TypeScript or JavaScript module that exports the tools of a project (a "barrel", read by [`barrel`]). Nothing is
+//! the TypeScript or JavaScript module that exports the tools of a project (a "barrel", read by `barrel`). Nothing is
 //! run and nothing is opened: file contents come through a look-up closure, and paths never leave its root.
 
 mod barrel;
