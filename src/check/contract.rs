@@ -285,8 +285,11 @@ fn js_trim(text: &str) -> &str {
 }
 
 fn list<S: AsRef<str>>(names: &[S]) -> String {
-    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
-    format!("[{}]", names.join(", "))
+    const MOST: usize = 20;
+    let shown: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    let more = names.len().saturating_sub(MOST);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!("[{}{more}]", shown.join(", "))
 }
 
 fn were(called: &[&str]) -> String {
@@ -321,9 +324,9 @@ fn difference(expected: &[String], called: &[&str]) -> String {
             let at = expected.iter().zip(called).position(|(wanted, name)| wanted != name).unwrap_or(0);
             format!(" (out of order from call {} on: {} in place of {})", at + 1, called[at], expected[at])
         }
-        (missing, []) => format!(" (missing: {})", missing.join(", ")),
-        ([], extra) => format!(" (too many: {})", extra.join(", ")),
-        (missing, extra) => format!(" (missing: {}; too many: {})", missing.join(", "), extra.join(", ")),
+        (missing, []) => format!(" (missing: {})", list(missing)),
+        ([], extra) => format!(" (too many: {})", list(extra)),
+        (missing, extra) => format!(" (missing: {}; too many: {})", list(missing), list(extra)),
     }
 }
 
@@ -338,9 +341,9 @@ mod tests {
             difference(&expected, called)
         };
         assert_eq!(of(&["a", "b"], &["b", "a"]), " (out of order from call 1 on: b in place of a)");
-        assert_eq!(of(&["a", "b"], &["a", "a", "b"]), " (too many: a)");
-        assert_eq!(of(&["a", "a"], &["a"]), " (missing: a)");
-        assert_eq!(of(&["a", "b"], &["a", "c"]), " (missing: b; too many: c)");
+        assert_eq!(of(&["a", "b"], &["a", "a", "b"]), " (too many: [a])");
+        assert_eq!(of(&["a", "a"], &["a"]), " (missing: [a])");
+        assert_eq!(of(&["a", "b"], &["a", "c"]), " (missing: [b]; too many: [c])");
         assert_eq!(of(&["a"], &[]), "");
     }
 }

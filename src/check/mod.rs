@@ -50,7 +50,9 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         let tokens = skipped.unresolved_tokens.join(", ");
         result.warnings.push(format!("{}: {tokens} leads nowhere and was left out", skipped.name));
     }
-    let bad = result.assertions.iter().find(|a| matches!(a.outcome, Outcome::Failed | Outcome::Errored));
+    // A failed assertion is a fact, whatever else could not be evaluated.
+    let first = |outcome| result.assertions.iter().find(|assertion| assertion.outcome == outcome);
+    let bad = first(Outcome::Failed).or_else(|| first(Outcome::Errored));
     if let Some(bad) = bad {
         result.outcome = bad.outcome;
         result.cause = Some(Cause::Assertion);

@@ -9,7 +9,7 @@ use crate::conversation::{Payload, ToolCall};
 use crate::json::{Json, Value, number_text};
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
 use crate::suite::pattern::JsPattern;
-use crate::suite::template::{Data, Template, value_text};
+use crate::suite::template::{Data, value_text};
 
 /// Checks one entry.
 pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> Step {
@@ -29,13 +29,13 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
             let holds = text_of(actual).contains(&part);
             Step::of(holds, || format!("{place} should contain {part:?}, but is {}", shown(actual)))
         }),
-        ParamCheck::OneOf(operands) => alternatives(operands, data).map(|alternatives| {
-            let holds = alternatives.iter().any(|expected| expected.equals(actual));
-            Step::of(holds, || {
-                let listed: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
-                format!("{place} should be one of {}, but is {}", listed.join(", "), shown(actual))
-            })
-        }),
+        ParamCheck::OneOf(operands) => all_of(operands, data).map(|listed| one_of(&place, &listed, actual)),
+        ParamCheck::OneOfValue(Operand::Text(template)) if template.as_array(data).is_some() => {
+            let items = template.as_array(data).unwrap_or_default();
+            let listed: Vec<Expected> = items.iter().map(|item| Expected::Text(value_text(item))).collect();
+            Ok(one_of(&place, &listed, actual))
+        }
+        ParamCheck::OneOfValue(operand) => Expected::of(operand, data).map(|only| one_of(&place, &[only], actual)),
         ParamCheck::Matches(template) => template.resolve(data).map(|pattern| {
             let matched = JsPattern::new(&pattern).is_match(&text_of(actual));
             Step::of_match(matched, || format!("{place} should match /{pattern}/, but is {}", shown(actual)))
@@ -76,13 +76,14 @@ impl std::fmt::Display for Expected {
     }
 }
 
-/// The alternatives of `oneOf`; a single token for an array stands for the array's elements, each as text.
-fn alternatives(operands: &[Operand], data: &Data) -> Result<Vec<Expected>, Vec<String>> {
-    if let [Operand::Text(only)] = operands
-        && let Some(items) = Template::as_array(only, data)
-    {
-        return Ok(items.iter().map(|item| Expected::Text(value_text(item))).collect());
-    }
+fn one_of(place: &str, listed: &[Expected], actual: Option<&Json>) -> Step {
+    Step::of(listed.iter().any(|expected| expected.equals(actual)), || {
+        let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
+        format!("{place} should be one of {}, but is {}", shorten(&listed.join(", ")), shown(actual))
+    })
+}
+
+fn all_of(operands: &[Operand], data: &Data) -> Result<Vec<Expected>, Vec<String>> {
     let mut expected = Vec::new();
     let mut unresolved = Vec::new();
     for operand in operands {

@@ -67,15 +67,15 @@ impl Inputs {
     /// Adds the tool registry at `path`: a JSON file, an MCP tools/list result, or a TypeScript barrel, which is read
     /// here, where its files are. Returns what could not be read of it.
     pub(super) fn add_registry(&mut self, path: &Path) -> Result<Vec<Finding>, CliError> {
-        // Paths inside a barrel are relative to it and stay below the folder that holds it, or the folder above.
-        let root = path.parent().and_then(Path::parent).filter(|_| path.is_relative()).unwrap_or(Path::new(""));
+        // However the path is written, a barrel may import from its whole project, and from nowhere else.
+        let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let root = project_of(&full);
+        let name = full.strip_prefix(root).unwrap_or(&full).to_string_lossy().replace('\\', "/");
         let look_up = |name: &str| {
-            let path = if path.is_absolute() { Path::new("/").join(name) } else { root.join(name) };
+            let path = root.join(name);
             path.is_file().then(|| std::fs::read(path).ok()).flatten()
         };
-        let name = if path.is_absolute() { path } else { path.strip_prefix(root).unwrap_or(path) };
-        let name = name.to_string_lossy().replace('\\', "/");
-        let (registry, findings) = Registry::read(name.trim_start_matches('/'), &look_up).map_err(|errors| {
+        let (registry, findings) = Registry::read(&name, &look_up).map_err(|errors| {
             CliError::new(Exit::Usage, "the tool registry cannot be read")
                 .details(errors.0.iter().map(ToString::to_string))
         })?;
@@ -158,6 +158,15 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {
     // A folder that cannot be read may hold suites: leaving it out would be green without them.
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(|error| refuse(&error))?;
     Ok(paths.into_iter().filter(|path| path.is_file()).collect())
+}
+
+/// The folder of the project that a file belongs to: the nearest one above it that looks like one, else the folder above
+/// the file's own.
+fn project_of(file: &Path) -> &Path {
+    let marks = ["package.json", "tsconfig.json", ".git"];
+    let folder = file.parent().unwrap_or(file);
+    let project = folder.ancestors().find(|folder| marks.iter().any(|mark| folder.join(mark).exists()));
+    project.or(folder.parent()).unwrap_or(folder)
 }
 
 /// The path of a file in the bundle, which is also what reports call it: as the user wrote it, without what must not

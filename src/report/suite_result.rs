@@ -2,7 +2,7 @@
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
 //! on a case `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
@@ -112,6 +112,8 @@ struct Head<'a> {
     tool_name: &'a str,
     agent_endpoint: &'a str,
     agent_id: &'a str,
+    /// Whether only some cases were selected.
+    partial: bool,
     metadata: Metadata<'a>,
     staleness_warnings: Vec<&'a str>,
     stale: bool,
@@ -147,6 +149,7 @@ impl<'a> Head<'a> {
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
             agent_id: &run.spec.agent_id,
+            partial: !run.spec.case_patterns.is_empty() || !run.spec.cases.is_empty(),
             metadata: Metadata::of(suite),
             staleness_warnings: today
                 .iter()

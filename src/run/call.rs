@@ -88,7 +88,8 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
                     }
                     Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
                 }
-                if results.len() > MAX_WAITING_RESULTS {
+                let due = || results.range(..=(Instant::now(), usize::MAX)).count();
+                if results.len() > MAX_WAITING_RESULTS && due() > MAX_WAITING_RESULTS {
                     let broken =
                         format!("it does not read the results of its tools: {MAX_WAITING_RESULTS} are waiting");
                     break Some((Failure::Protocol(broken), CancelReason::ProtocolError));
@@ -244,7 +245,10 @@ async fn place_for_result<'a>(
     frames: &'a mpsc::Sender<InvokeRequest>,
 ) -> Option<mpsc::Permit<'a, InvokeRequest>> {
     let Some(((due, _), _)) = results.first_key_value() else { return std::future::pending().await };
-    tokio::time::sleep_until(*due).await;
+    // A timer of no time still waits for the next millisecond.
+    if *due > Instant::now() {
+        tokio::time::sleep_until(*due).await;
+    }
     frames.reserve().await.ok()
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
     shared.journal.case(&case_ref, 0, Payload::CaseFinished(Box::new(result))).await
 }
 
-/// Has the answer judged. Patterns take time that is not a runtime thread's to give.
+/// Has the answer judged. Some assertions take time that is not a runtime thread's to give.
 async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_mode: ToolMode) -> CaseResult {
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
@@ -64,7 +64,7 @@ async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_
             check::judge(planned.case(), exchange, &context)
         }
     };
-    if !planned.case().assertions.iter().any(Assertion::has_patterns) {
+    if !planned.case().assertions.iter().any(Assertion::is_slow) {
         return judge();
     }
     match tokio::task::spawn_blocking(judge).await {

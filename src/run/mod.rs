@@ -212,8 +212,10 @@ async fn check_staleness(
     journal: &Journal,
 ) -> Result<(), LogClosed> {
     let Some(registry) = registry else {
-        let records =
-            |suite: &Arc<Suite>| suite.metadata.as_ref().is_some_and(|metadata| !metadata.members().is_empty());
+        let recorded = ["descriptionHash", "registrySize", "toolVersion"];
+        let records = |suite: &Arc<Suite>| {
+            suite.metadata.as_ref().is_some_and(|metadata| recorded.iter().any(|key| metadata.get(key).is_some()))
+        };
         if suites.iter().any(records) {
             let text = "the agent declares no tools, and there is no registry: staleness is not checked";
             journal.run(Payload::Warning(text.to_owned())).await?;
@@ -233,18 +235,24 @@ async fn compare(
 ) -> Result<Vec<Option<Comparison>>, LogClosed> {
     let mut comparisons = Vec::new();
     for suite in suites {
-        let baseline = baselines.iter().find(|baseline| baseline.tool_name == suite.tool_name);
+        let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
+        let baseline = Baseline::choose(baselines, &suite.tool_name, suite.tier.name(), |id| ids.contains(id));
         if let (None, Some(other)) = (baseline, baselines.first()) {
             let text = format!(
-                "the baseline {} is about {:?}, and {} is about {:?}: nothing is compared",
-                other.run_id, other.tool_name, suite.path, suite.tool_name
+                "the baseline {} is about {:?} ({}), and {} is about {:?} ({}): nothing is compared",
+                other.run_id,
+                other.tool_name,
+                other.tier,
+                suite.path,
+                suite.tool_name,
+                suite.tier.name()
             );
             journal.run(Payload::Warning(text)).await?;
         }
         comparisons.push(baseline.map(|baseline| {
-            let ids = suite.cases.iter().map(|case| case.id.as_str());
-            let current = ids.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
-            baseline.compare(current, |id| suite.cases.iter().any(|case| case.id == id))
+            let in_order = suite.cases.iter().map(|case| case.id.as_str());
+            let current = in_order.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
+            baseline.compare(current, |id| ids.contains(id))
         }));
     }
     Ok(comparisons)

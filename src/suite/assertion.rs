@@ -89,6 +89,8 @@ pub enum ParamCheck {
     Contains(Template),
     /// It equals one of these.
     OneOf(Vec<Operand>),
+    /// The same for a single value in place of a list; one token for an array stands for the array's elements.
+    OneOfValue(Operand),
     /// It was sent, whatever its value.
     Exists,
     /// It was not sent.
@@ -149,11 +151,11 @@ impl Assertion {
         }
     }
 
-    /// Whether judging it runs patterns, which takes time that must not be a runtime thread's.
+    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or counts tokens.
     #[must_use]
-    pub fn has_patterns(&self) -> bool {
+    pub fn is_slow(&self) -> bool {
         match self {
-            Self::ResponseMatches(_) | Self::RegexPattern(_) => true,
+            Self::ResponseMatches(_) | Self::RegexPattern(_) | Self::MaxTokens(_) => true,
             Self::ToolParams(params) => params.iter().any(|param| matches!(param.check, ParamCheck::Matches(_))),
             _ => false,
         }

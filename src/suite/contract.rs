@@ -37,7 +37,7 @@ pub fn file_hash(bytes: &[u8]) -> String {
 
 /// Reads a parsed eval file.
 pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, SuiteErrors> {
-    let mut reader = Reader { file: path, case: None, errors: Vec::new(), warnings: Vec::new() };
+    let mut reader = Reader { file: path, case: None, bad_patterns: 0, errors: Vec::new(), warnings: Vec::new() };
     let metadata = json.get("metadata").filter(|metadata| !matches!(metadata.value, Value::Null));
     let cases = match (json.as_array(), json.get("cases")) {
         (Some(cases), _) => cases,
@@ -83,6 +83,8 @@ pub(super) struct Reader<'a> {
     file: &'a str,
     /// Id of the case that is being read.
     case: Option<String>,
+    /// Patterns that were found bad.
+    pub(super) bad_patterns: u32,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
 }

@@ -26,6 +26,8 @@ enum Off {
     Falsy,
     /// `null` alone: `0` is a limit.
     Null,
+    /// `null` and `false`.
+    False,
 }
 
 /// The fields in the contract's order, which is the order of evaluation; those of the newer runner come last.
@@ -42,19 +44,21 @@ const FIELDS: &[(&str, Off, Read)] = &[
     ("responseMatches", Off::Falsy, |r, p| r.list(p, Reader::pattern).map(Assertion::ResponseMatches)),
     ("maxLatencyMs", Off::Falsy, |r, p| r.number(p).map(Assertion::MaxLatencyMs)),
     ("maxTokens", Off::Falsy, |r, p| r.number(p).map(Assertion::MaxTokens)),
-    ("maxCost", Off::Null, |r, p| r.number(p).map(Assertion::MaxCost)),
+    ("maxCost", Off::Null, |r, p| r.max_cost(p)),
     ("minToolCalls", Off::Null, |r, p| r.number(p).map(Assertion::MinToolCalls)),
     ("maxToolCalls", Off::Null, |r, p| r.number(p).map(Assertion::MaxToolCalls)),
-    ("jsonValid", Off::Falsy, |r, p| r.switch(p).then_some(Assertion::JsonValid)),
+    ("jsonValid", Off::False, |r, p| r.switch(p).then_some(Assertion::JsonValid)),
     ("schemaData", Off::Null, |r, p| r.schema_data(p)),
-    ("requiredKeys", Off::Null, |_, p| p.without("schemaData", Off::Null)),
-    ("typeChecks", Off::Null, |_, p| p.without("schemaData", Off::Null)),
+    ("requiredKeys", Off::Null, |r, p| p.without("schemaData", Off::Null).filter(|_| r.names(p).is_some())),
+    ("typeChecks", Off::Null, |r, p| p.without("schemaData", Off::Null).filter(|_| r.type_checks(p.value).is_some())),
     ("minLength", Off::Null, |r, p| r.number(p).map(Assertion::MinLength)),
     ("maxLength", Off::Null, |r, p| r.number(p).map(Assertion::MaxLength)),
     ("regexPattern", Off::Null, |r, p| r.pattern(&format!("expect.{}", p.key), p.value).map(Assertion::RegexPattern)),
-    ("copOutPhrases", Off::Null, |_, p| p.without("responseNonEmpty", Off::Falsy)),
+    ("copOutPhrases", Off::Null, |r, p| p.without("responseNonEmpty", Off::Falsy).filter(|_| r.names(p).is_some())),
 ];
 
+/// Bad patterns of a file that are told when it is read; their cases fail in any case.
+const MAX_BAD_PATTERNS: u32 = 10;
 const PARAM_KEYS: &[&str] = &["tool", "paramName", "assertion", "value"];
 const PARAM_KINDS: &[&str] = &["equals", "contains", "oneOf", "exists", "notExists", "matches"];
 
@@ -84,6 +88,7 @@ fn switched_on<'a>(expect: &'a Json, key: &str, off: Off) -> Option<&'a Json> {
     expect.get(key).filter(|value| match off {
         Off::Falsy => value.is_truthy(),
         Off::Null => !is_null(value),
+        Off::False => !matches!(value.value, Value::Null | Value::Bool(false)),
     })
 }
 
@@ -202,7 +207,11 @@ impl Reader<'_> {
 
     /// Its case will fail, so the file is not refused for it.
     fn warn_if_invalid(&mut self, field: &str, line: u32, pattern: &JsPattern) {
-        if let Err(error) = pattern.check() {
+        // Finding the place in a bad pattern is work; after a few the author knows.
+        if self.bad_patterns < MAX_BAD_PATTERNS
+            && let Err(error) = pattern.check()
+        {
+            self.bad_patterns += 1;
             self.warn(line, field.to_owned(), &error.to_string(), None);
         }
     }
@@ -219,6 +228,11 @@ impl Reader<'_> {
             let message = format!("{text:?} is taken as plain text: template tokens have no meaning here");
             self.warn(line, field.to_owned(), &message, None);
         }
+    }
+
+    fn max_cost(&mut self, place: &Place<'_>) -> Option<Assertion> {
+        self.warn(place.value.line, place.field(), "no prices are known to this version, so it is skipped", None);
+        self.number(place).map(Assertion::MaxCost)
     }
 
     fn non_empty(&mut self, place: &Place<'_>) -> Option<Assertion> {
@@ -318,7 +332,7 @@ impl Reader<'_> {
                 let operands = items.iter().enumerate().map(|(n, item)| self.operand(&format!("{field}[{n}]"), item));
                 Some(ParamCheck::OneOf(operands.collect()))
             }
-            ("oneOf", _) => Some(ParamCheck::OneOf(vec![self.operand(&field, value)])),
+            ("oneOf", _) => Some(ParamCheck::OneOfValue(self.operand(&field, value))),
             (_, Value::Array(_) | Value::Object(_)) => {
                 self.must_be(&field, value, "a text");
                 None

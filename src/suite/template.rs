@@ -69,7 +69,7 @@ impl Template {
         while let Some((_, end, _)) = first_token(rest) {
             rest = &rest[end..];
         }
-        OPENINGS.iter().any(|(opening, _)| rest.contains(opening))
+        first_opening(rest).is_some()
     }
 
     /// The text with its tokens replaced.
@@ -99,25 +99,29 @@ impl Template {
             _ => None,
         }
     }
-
-    /// The paths that tokens of one sort name: those into the snapshot, or those into the seed.
-    pub fn snapshot_paths(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Token(Token { source: Source::Snapshot, path, .. }) => Some(path.as_str()),
-            Part::Token(_) | Part::Text(_) => None,
-        })
-    }
 }
 
-/// Where the first token of a text starts and ends, and what it is.
+/// Where the first token of a text starts and ends, and what it is. Each place is looked at once.
 fn first_token(text: &str) -> Option<(usize, usize, Token)> {
-    let opened = OPENINGS.iter().filter_map(|(opening, source)| Some((text.find(opening)?, opening.len(), *source)));
-    let (start, length, source) = opened.min_by_key(|(start, ..)| *start)?;
-    let path_start = start + length;
+    let (start, path_start, source) = first_opening(text)?;
+    // Without an end behind this opening there is none behind a later one either.
     let path_end = path_start + text[path_start..].find("}}")?;
     let end = path_end + 2;
     let token = Token { written: text[start..end].to_owned(), source, path: text[path_start..path_end].to_owned() };
     Some((start, end, token))
+}
+
+/// The first opening of a token: where it starts, where its path starts, and its source.
+fn first_opening(text: &str) -> Option<(usize, usize, Source)> {
+    let mut from = 0;
+    loop {
+        let start = from + text[from..].find("{{")?;
+        let opening = OPENINGS.iter().find(|(opening, _)| text[start..].starts_with(opening));
+        if let Some((opening, source)) = opening {
+            return Some((start, start + opening.len(), *source));
+        }
+        from = start + 1;
+    }
 }
 
 impl Token {
@@ -195,4 +199,32 @@ fn resolve_in(json: &Json, data: &Data, unresolved: &mut Vec<String>) -> Json {
         other => other.clone(),
     };
     Json { line: json.line, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not a matter of seconds: looking for each token from the beginning would take hours.
+    #[test]
+    fn many_tokens_are_each_looked_at_once() {
+        let text = "{{seed:a}}".repeat(300_000);
+        let unresolved = Template::parse(&text).resolve(&Data::default()).expect_err("there is no seed");
+        assert_eq!(unresolved.len(), 300_000);
+        assert!(Template::is_left_open(&"{{seed:a ".repeat(300_000)));
+        assert!(!Template::is_left_open(&"{{{{".repeat(300_000)));
+    }
+
+    #[test]
+    fn tokens_begin_at_their_own_braces() {
+        let data = Data { seed: Json::parse(r#"{"a": {"b": [7, null]}}"#).ok(), snapshot: None };
+        let resolve = |text: &str| Template::parse(text).resolve(&data);
+        assert_eq!(resolve("{{{seed:a.b[0]}}}").as_deref(), Ok("{7}"));
+        assert_eq!(resolve("{{seed:a.b}} {{other}}").as_deref(), Ok("[7,null] {{other}}"));
+        assert_eq!(
+            resolve("x{{seed:a.b[1]}}{{snapshot:q}}"),
+            Err(vec!["{{seed:a.b[1]}}".to_owned(), "{{snapshot:q}}".to_owned()])
+        );
+        assert_eq!(resolve("{{seed:a.b").as_deref(), Ok("{{seed:a.b"));
+    }
 }

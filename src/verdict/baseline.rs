@@ -14,8 +14,10 @@ pub struct Baseline {
     pub run_id: String,
     /// What the suite was about.
     pub tool_name: String,
-    /// Its cases: id, and whether it passed.
-    pub cases: Vec<(String, bool)>,
+    /// `golden` or `labeled`; empty when the result does not say.
+    pub tier: String,
+    /// Its cases: id, and whether it passed; `None` when it could not be judged, or was not run.
+    pub cases: Vec<(String, Option<bool>)>,
 }
 
 /// What came of a comparison; ids in the order of their files.
@@ -40,6 +42,9 @@ impl Baseline {
     /// What is missing or wrong, with its line: a truncated baseline would compare with nothing and look fine.
     pub fn read(json: &Json) -> Result<Vec<Self>, String> {
         let suites = json.get("suites").and_then(Json::as_array).unwrap_or(std::slice::from_ref(json));
+        if suites.is_empty() {
+            return Err(format!("line {}: there are no suites in it", json.line));
+        }
         suites.iter().map(Self::read_suite).collect()
     }
 
@@ -52,18 +57,39 @@ impl Baseline {
         let cases = cases.ok_or_else(|| format!("line {}: there are no cases, so it is no result", json.line))?;
         let case = |case: &Json| {
             let id = case.get("id").and_then(Json::as_str);
+            let outcome = case.get("outcome").and_then(Json::as_str);
             let passed = match case.get("passed").map(|passed| &passed.value) {
-                Some(Value::Bool(passed)) => Some(*passed),
+                Some(Value::Bool(_)) if matches!(outcome, Some("errored" | "skipped")) => Some(None),
+                Some(Value::Bool(passed)) => Some(Some(*passed)),
                 _ => None,
             };
             let known = id.map(str::to_owned).zip(passed);
             known.ok_or_else(|| format!("line {}: a case needs an id, and passed as true or false", case.line))
         };
-        Ok(Self {
-            run_id: text("runId")?,
-            tool_name: text("toolName")?,
-            cases: cases.iter().map(case).collect::<Result<_, _>>()?,
-        })
+        let cases: Vec<(String, Option<bool>)> = cases.iter().map(case).collect::<Result<_, _>>()?;
+        let mut seen = HashSet::new();
+        if let Some((twice, _)) = cases.iter().find(|(id, _)| !seen.insert(id.as_str())) {
+            return Err(format!("line {}: the case {twice:?} stands there twice", json.line));
+        }
+        if cases.is_empty() {
+            return Err(format!("line {}: there are no cases to compare with", json.line));
+        }
+        let tier = json.get("tier").and_then(Json::as_str).unwrap_or_default().to_owned();
+        Ok(Self { run_id: text("runId")?, tool_name: text("toolName")?, tier, cases })
+    }
+
+    /// The one of `baselines` that a suite is compared with: of the same tool and tier, and of those the one that shares
+    /// most cases.
+    #[must_use]
+    pub fn choose<'a>(
+        baselines: &'a [Self],
+        tool_name: &str,
+        tier: &str,
+        in_file: impl Fn(&str) -> bool,
+    ) -> Option<&'a Self> {
+        let fits =
+            |baseline: &&Self| baseline.tool_name == tool_name && (baseline.tier == tier || baseline.tier.is_empty());
+        baselines.iter().filter(fits).max_by_key(|baseline| baseline.cases.iter().filter(|(id, _)| in_file(id)).count())
     }
 
     /// Compares with what came of the cases now: `current` in file order, and every id that the file holds.
@@ -73,16 +99,18 @@ impl Baseline {
         current: impl IntoIterator<Item = (&'a str, bool)>,
         in_file: impl Fn(&str) -> bool,
     ) -> Comparison {
-        let before: HashMap<&str, bool> = self.cases.iter().map(|(id, passed)| (id.as_str(), *passed)).collect();
+        let before: HashMap<&str, Option<bool>> =
+            self.cases.iter().map(|(id, passed)| (id.as_str(), *passed)).collect();
         let mut comparison = Comparison { baseline_run_id: self.run_id.clone(), ..Comparison::default() };
         let mut seen = HashSet::new();
         for (id, passes) in current {
             seen.insert(id);
             let list = match (before.get(id), passes) {
                 (None, _) => &mut comparison.new_cases,
-                (Some(true), false) => &mut comparison.regressions,
-                (Some(false), true) => &mut comparison.new_passes,
-                (Some(true), true) | (Some(false), false) => continue,
+                (Some(Some(true)), false) => &mut comparison.regressions,
+                (Some(Some(false)), true) => &mut comparison.new_passes,
+                // As before, or there was no verdict then that this one could be compared with.
+                (Some(Some(true)), true) | (Some(Some(false)), false) | (Some(None), _) => continue,
             };
             list.push(id.to_owned());
         }
@@ -100,13 +128,41 @@ mod tests {
     fn what_is_no_result_is_refused() {
         for (text, problem) in [
             ("{}", "line 1: there are no cases"),
-            (r#"{"cases": [], "toolName": "t"}"#, "runId is missing"),
+            (r#"{"cases": [], "toolName": "t"}"#, "there are no cases to compare with"),
+            (r#"{"cases": [{"id": "a", "passed": true}], "toolName": "t"}"#, "runId is missing"),
+            (r#"{"cases": [{"id": "a", "passed": true}, {"id": "a", "passed": false}]}"#, "stands there twice"),
+            (r#"{"suites": []}"#, "there are no suites"),
             (r#"{"runId": "r", "toolName": "t", "cases": [{"id": "a"}]}"#, "a case needs an id, and passed"),
             (r#"{"suites": [{"runId": "r"}]}"#, "there are no cases"),
         ] {
             let error = Baseline::read(&Json::parse(text).expect("JSON")).expect_err(text);
             assert!(error.contains(problem), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_suite_is_compared_with_its_own_tier() {
+        let of = |tier: &str, id: &str| Baseline {
+            run_id: "r".to_owned(),
+            tool_name: "t".to_owned(),
+            tier: tier.to_owned(),
+            cases: vec![(id.to_owned(), Some(true))],
+        };
+        let baselines = [of("golden", "g"), of("labeled", "x"), of("labeled", "l")];
+        let chosen = |tool: &str, tier: &str, id: &str| {
+            Baseline::choose(&baselines, tool, tier, |other| other == id).map(|baseline| baseline.cases[0].0.clone())
+        };
+        assert_eq!(chosen("t", "golden", "g").as_deref(), Some("g"));
+        assert_eq!(chosen("t", "labeled", "l").as_deref(), Some("l"));
+        assert_eq!(chosen("other", "golden", "g"), None);
+    }
+
+    #[test]
+    fn a_case_without_a_verdict_then_is_compared_with_nothing_now() {
+        let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "a", "passed": false, "outcome": "errored"}]}"#;
+        let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
+        let comparison = baseline.compare([("a", true)], |_| true);
+        assert_eq!(comparison, Comparison { baseline_run_id: "r".to_owned(), ..Comparison::default() });
     }
 
     #[test]

@@ -411,11 +411,13 @@ fn baselines() {
         }
     }
     place.write("cut.json", "{\"runId\": \"r\", \"cases\": [");
-    place.write("other.json", r#"{"runId": "r", "toolName": "other", "cases": []}"#);
+    place.write("none.json", r#"{"suites": []}"#);
+    place.write("other.json", r#"{"runId": "r", "toolName": "other", "cases": [{"id": "a", "passed": true}]}"#);
     for (baseline, code, text) in [
+        ("none.json", 2, "there are no suites in it"),
         ("cut.json", 2, "--baseline cut.json: it is no result"),
         ("missing.json", 2, "there is no such file"),
-        ("other.json", 1, "about \"other\", and faq.golden.json is about \"faq\": nothing is compared"),
+        ("other.json", 1, "about \"other\" (), and faq.golden.json is about \"faq\" (golden): nothing is compared"),
     ] {
         let ended = place.run(&["run", "faq.golden.json", "-n", &agent, "--baseline", baseline]);
         assert_eq!(ended.code, Some(code), "{baseline}: {}{}", ended.stdout, ended.stderr);
@@ -426,6 +428,36 @@ fn baselines() {
             ended.stderr
         );
     }
+}
+
+/// A run that met trouble is no baseline, and what was not judged is no regression.
+#[test]
+fn trouble_is_no_baseline() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let evals = |golden: &str| {
+        let text = format!(r#"{{"metadata": {{"toolName": "t"}}, "cases": {}}}"#, suite(&[case("g", "x", golden)]));
+        place.write("x.golden.json", &text);
+        let text = format!(
+            r#"{{"metadata": {{"toolName": "t"}}, "cases": {}}}"#,
+            suite(&[case("l", "x", "hello"), case("h", "hang", "half")])
+        );
+        place.write("x.labeled.json", &text);
+    };
+    evals("hello");
+    let args = ["run", "x.golden.json", "x.labeled.json", "-n", &agent, "--timeout", "300ms"];
+    assert_eq!(place.run(&args).code, Some(1));
+    let mut gone = args;
+    let nobody = [&agent[..agent.rfind(':').expect("a port")], ":1"].concat();
+    gone[4] = &nobody;
+    assert_eq!(place.run(&gone).code, Some(3));
+    assert_eq!(place.run(&[&args[..], &["--run", "^l$"]].concat()).code, Some(0));
+    evals("bye");
+    let ended = place.run(&[&args[..], &["--baseline", "last"]].concat());
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("✗ regression g: it passed in the baseline"), "{}", ended.stdout);
+    assert_eq!(ended.stdout.matches("0 regressed").count(), 1, "{}", ended.stdout);
+    assert!(!ended.stdout.contains("vanished"), "each tier is compared with its own: {}", ended.stdout);
 }
 
 /// The settings of a project: found upward, flags win, mistakes have a line.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::RunArgs;
 use crate::cli::client::Client;
 use crate::cli::{CliError, Exit};
-use crate::json::Json;
+use crate::json::{Json, Value};
 use crate::suite::Suite;
 use crate::verdict::baseline::Baseline;
 use crate::wire::control as pb;
@@ -55,6 +55,8 @@ fn check(text: &str) -> Result<Vec<Baseline>, String> {
 /// One result of the directory.
 struct Found {
     text: String,
+    /// Whether the run judged all cases of its file.
+    is_whole: bool,
     baseline: Baseline,
     agent: Option<String>,
 }
@@ -66,19 +68,23 @@ impl Found {
         let json = Json::parse(&text).ok()?;
         let [baseline] = <[Baseline; 1]>::try_from(Baseline::read(&json).ok()?).ok()?;
         let agent = json.get("agentId").and_then(Json::as_str).map(str::to_owned);
-        Some(Self { text, baseline, agent })
+        let is_partial = matches!(json.get("partial").map(|partial| &partial.value), Some(Value::Bool(true)));
+        let is_trouble = json.get("exitCode").and_then(Json::as_f64) == Some(3.0);
+        Some(Self { is_whole: !is_partial && !is_trouble, text, baseline, agent })
     }
 }
 
-/// The newest result of the same tool and agent, for each suite.
+/// The newest result of the same tool, tier and agent, for each suite. Runs that met trouble or were of some cases only are
+/// passed over: they would hide what came before them.
 fn last(args: &RunArgs, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
     let mut found: Vec<Found> = Vec::new();
     for path in newest_first(args.output_dir()) {
         let Some(result) = Found::read(&path) else { continue };
-        let tool = &result.baseline.tool_name;
-        let is_wanted = suites.iter().any(|suite| suite.tool_name == *tool)
+        let Baseline { tool_name, tier, .. } = &result.baseline;
+        let is_wanted = result.is_whole
+            && suites.iter().any(|suite| suite.tool_name == *tool_name && suite.tier.name() == tier)
             && result.agent.as_deref() == Some(args.agent_name())
-            && !found.iter().any(|other| other.baseline.tool_name == *tool);
+            && !found.iter().any(|other| other.baseline.tool_name == *tool_name && other.baseline.tier == *tier);
         if is_wanted {
             found.push(result);
         }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{RunArgs, Tools};
+use super::{OUTPUT_DIR, RunArgs, SEED_MANIFEST, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::error::did_you_mean;
@@ -65,12 +65,25 @@ impl Config {
     /// # Errors
     /// When a value makes no sense.
     pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
         args.name = args.name.take().or(self.text("agentEndpoint")?);
         args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
         args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
-        args.output_dir = args.output_dir.take().or(self.file("outputDir")?);
-        args.baseline = args.baseline.take().or(self.text("baselineRunId")?);
-        args.parallel = args.parallel.or(self.number("concurrency", 1.0, 10_000.0)?.map(|number| {
+        // What is not said is where the settings are, not where the command is typed.
+        let seed = folder.join(SEED_MANIFEST);
+        args.seed_manifest = args.seed_manifest.take().or_else(|| seed.is_file().then_some(seed));
+        args.output_dir = args.output_dir.take().or(self.file("outputDir")?).or_else(|| Some(folder.join(OUTPUT_DIR)));
+        // A run, or a file: one beside the settings is meant as a file.
+        let baseline = self.text("baselineRunId")?.map(|name| {
+            let file = folder.join(&name);
+            if file.is_file() { file.display().to_string() } else { name }
+        });
+        args.baseline = args.baseline.take().or(baseline);
+        let concurrency = self.number("concurrency", 1.0, 10_000.0)?;
+        if concurrency.is_some_and(|number| number.fract() != 0.0) {
+            return Err(self.refuse("concurrency", "must be a whole number"));
+        }
+        args.parallel = args.parallel.or(concurrency.map(|number| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
             let number = number as u32;
             number
@@ -89,12 +102,18 @@ impl Config {
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
         // A flag says where the snapshot comes from as a whole.
-        if args.snapshot.is_none() && args.snapshot_command.is_none() {
+        let from_flags = args.snapshot.is_some() || args.snapshot_command.is_some();
+        if !from_flags {
             args.snapshot = self.file("snapshotPath")?;
             args.snapshot_command = self.text("snapshotCommand")?.filter(|_| args.snapshot.is_none());
         }
         let is_configured = args.snapshot.is_some() || args.snapshot_command.is_some();
         match self.get("snapshotEnabled").map(|value| &value.value) {
+            Some(Value::Bool(false)) if from_flags => {
+                return Err(self
+                    .refuse("snapshotEnabled", "is false, and a flag names a snapshot")
+                    .hint("leave out the flag, or the setting"));
+            }
             Some(Value::Bool(false)) => (args.snapshot, args.snapshot_command) = (None, None),
             Some(Value::Bool(true)) if !is_configured => {
                 return Err(self
