@@ -176,6 +176,44 @@ fn results() {
     assert_eq!(written.len(), 1);
 }
 
+/// All that a run says, to the letter: the summary on stdout, everything else on stderr.
+#[test]
+fn what_people_see() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write(
+        "faq.golden.json",
+        &suite(&[
+            case("good", "x", "hello"),
+            case("bad", "x", "bye"),
+            r#"{"id": "odd", "owner": 1, "input": {"message": "x"}}"#.to_owned(),
+        ]),
+    );
+    let ended = place.run(&["run", "faq.golden.json", "-n", &agent]);
+    let millis = regex::Regex::new(r" *\d+ms").unwrap();
+    let steady = |text: &str| millis.replace_all(text, " Nms").into_owned();
+    let stdout = "\
+═══ faq — golden evals ════════════════════════════════════════════
+  ✓ good  about good Nms
+  ✗ bad   about bad Nms
+    → responseContains: expected 'bye' in response but not found
+  ✓ odd Nms
+    ⚠ no assertions
+───────────────────────────────────────────────────────────────────
+  2/3 passed | 1 failed | 0 skipped assertions | Nms total
+";
+    let stderr = "\
+⚠ faq.golden.json, line 3, case \"odd\", owner: unknown key, ignored
+no daemon given: running one inside this process
+passed good (Nms)
+failed bad (Nms)
+passed odd (Nms)
+";
+    assert_eq!(steady(&ended.stdout), stdout);
+    assert_eq!(steady(&ended.stderr).replace("( Nms)", "(Nms)"), stderr);
+    assert_eq!(ended.code, Some(1));
+}
+
 /// A daemon that has no access to the files gives the same verdicts; what it keeps can be looked at.
 #[test]
 fn runs_of_a_daemon() {
