@@ -25,8 +25,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
             let place = format!("{}, line {}, case {:?}", suite.path, case.line, case.id);
             print(&format!("⚠ {}: no assertions, so it checks nothing\n", printable(&place)))?;
         }
-        let cases = suite.cases.len();
-        let what = format!("{}: {} evals of {}, {cases} cases", suite.path, suite.tier.name(), suite.tool_name);
+        let cases = match suite.cases.len() {
+            1 => "1 case".to_owned(),
+            n => format!("{n} cases"),
+        };
+        let what = format!("{}: {} evals of {}, {cases}", suite.path, suite.tier.name(), suite.tool_name);
         print(&format!("{}\n", printable(&what)))?;
     }
     if inputs.suites.iter().all(|suite| suite.cases.is_empty()) {

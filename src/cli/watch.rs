@@ -53,7 +53,9 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
     let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.case_id)).unwrap_or_default();
     Some(match &event.payload {
         Payload::RunStarted(run) => {
-            format!("run {} started: {} cases against {}", run.run_id, run.totals.total, printable(&run.agent_endpoint))
+            let total = run.totals.total;
+            let cases = if total == 1 { "case" } else { "cases" };
+            format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
         Payload::CasePlanned { .. } => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),

@@ -113,7 +113,7 @@ fn exit_codes() {
         (&["run", "good.golden.json", "-n", &agent, "--run", "zzz"], 4, &["nothing selected: none of the 1 cases"]),
         (&["run", "unasserted.golden.json", "-n", &agent], 0, &["⚠ no assertions"]),
         (&["run", "unasserted.golden.json", "-n", &agent, "--strict"], 1, &["→ no assertions"]),
-        (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 cases"]),
+        (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 case"]),
         (&["check", "unasserted.golden.json"], 0, &["case \"a\": no assertions, so it checks nothing"]),
         (&["check", "typo.golden.json"], 2, &["did you mean"]),
         (&["status"], 2, &["none is named", "hint:"]),
