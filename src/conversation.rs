@@ -218,6 +218,26 @@ pub struct Usage {
     pub cache_write_tokens: Option<i64>,
     /// Of the output, tokens of reasoning.
     pub reasoning_tokens: Option<i64>,
+    /// What it cost.
+    pub cost: Option<Cost>,
+}
+
+/// An amount of money, in billionths of a US dollar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// The amount.
+    pub nano_usd: u64,
+    /// Whether it comes from a price list rather than from a bill.
+    pub estimated: bool,
+}
+
+impl Cost {
+    /// The amount in US dollars.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "exact up to nine million dollars")]
+    pub fn usd(self) -> f64 {
+        self.nano_usd as f64 / 1e9
+    }
 }
 
 /// Why an agent ended its answer.
@@ -355,7 +375,7 @@ pub enum Failure {
 }
 
 /// One invocation from start to end: what was recorded, and whether it was an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchange {
     /// What was recorded; on failure, up to then.
     pub transcript: Transcript,
@@ -363,6 +383,8 @@ pub struct Exchange {
     pub failure: Option<Failure>,
     /// Protocol warnings and other remarks about this call.
     pub warnings: Vec<String>,
+    /// The model behind the agent, if its model turns all name the same one.
+    pub model: Option<String>,
 }
 
 /// What an agent says about itself.
@@ -428,6 +450,12 @@ impl Usage {
         self.cache_read_tokens = sum(self.cache_read_tokens, other.cache_read_tokens);
         self.cache_write_tokens = sum(self.cache_write_tokens, other.cache_write_tokens);
         self.reasoning_tokens = sum(self.reasoning_tokens, other.reasoning_tokens);
+        self.cost = match (self.cost, other.cost) {
+            (Some(a), Some(b)) => {
+                Some(Cost { nano_usd: a.nano_usd.saturating_add(b.nano_usd), estimated: a.estimated || b.estimated })
+            }
+            (a, b) => a.or(b),
+        };
     }
 }
 

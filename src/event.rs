@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::conversation::{AgentCard, AgentEvent, Fault, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
+use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Totals};
@@ -70,6 +71,8 @@ pub enum Payload {
     CasePlanned {
         /// What the case is about, for people.
         name: String,
+        /// What its author noted beside it.
+        labels: Labels,
     },
     /// A case is being sent to the agent.
     CaseStarted {
@@ -215,7 +218,7 @@ pub struct SuiteInfo {
     pub path: String,
     /// What the suite is about.
     pub tool_name: String,
-    /// `golden` or `labeled`.
+    /// `golden`, `labeled` or `regression`.
     pub tier: String,
     /// First 12 hexadecimal digits of SHA-256 over the bytes of the file.
     pub eval_file_hash: String,

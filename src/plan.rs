@@ -9,6 +9,7 @@ use regex::{Regex, RegexBuilder};
 use crate::conversation::ToolMode;
 use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
+use crate::usage::Prices;
 
 /// Time for one case when the request names none (Eval Runner Contract, `timeoutMs`).
 pub const DEFAULT_CASE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -30,6 +31,12 @@ pub struct RunSpec {
     pub case_patterns: Vec<String>,
     /// Exactly these cases, by suite path and id. Empty: no restriction.
     pub cases: Vec<(String, String)>,
+    /// Only suites of one of these tiers. Empty: no restriction.
+    pub tiers: Vec<String>,
+    /// Only cases of one of these difficulties. Empty: no restriction.
+    pub difficulties: Vec<String>,
+    /// Only cases with one of these tags. Empty: no restriction.
+    pub tags: Vec<String>,
     /// Cases at the same time, at least 1.
     pub concurrency: u32,
     /// Time for one case.
@@ -44,6 +51,50 @@ pub struct RunSpec {
     pub all_assertions: bool,
     /// What happens to the tools of cases without stubs.
     pub tool_mode: ToolMode,
+    /// Arguments that do not fit the schema of their tool fail the case instead of warning.
+    pub check_arguments: bool,
+    /// The agent that is asked for the values of snapshot tokens before the first case.
+    pub snapshot_agent: Option<String>,
+    /// What models cost, for agents that do not tell what they cost.
+    pub prices: Prices,
+}
+
+impl RunSpec {
+    /// A request with nothing chosen but what has to be.
+    #[must_use]
+    pub fn new(agent_id: impl Into<String>, suites: Vec<String>) -> Self {
+        Self {
+            bundle: [0; 32],
+            bundle_size: 0,
+            agent_id: agent_id.into(),
+            case_patterns: Vec::new(),
+            cases: Vec::new(),
+            tiers: Vec::new(),
+            difficulties: Vec::new(),
+            tags: Vec::new(),
+            concurrency: 1,
+            case_timeout: DEFAULT_CASE_TIMEOUT,
+            suites,
+            targets: Vec::new(),
+            strict: false,
+            all_assertions: false,
+            tool_mode: ToolMode::Live,
+            check_arguments: false,
+            snapshot_agent: None,
+            prices: Prices::default(),
+        }
+    }
+
+    /// Whether only some cases of the suites may be selected.
+    #[must_use]
+    pub fn is_selective(&self) -> bool {
+        let Self { case_patterns, cases, tiers, difficulties, tags, .. } = self;
+        !(case_patterns.is_empty()
+            && cases.is_empty()
+            && tiers.is_empty()
+            && difficulties.is_empty()
+            && tags.is_empty())
+    }
 }
 
 /// The cases of a run in the order in which they start.
@@ -104,7 +155,11 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
     let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
     let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
     let selected = |suite: &Suite, case: &Case| {
-        (patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(&case.id)))
+        (spec.tiers.is_empty() || spec.tiers.iter().any(|tier| tier == suite.tier.name()))
+            && (spec.difficulties.is_empty()
+                || case.labels.difficulty.as_ref().is_some_and(|d| spec.difficulties.contains(d)))
+            && (spec.tags.is_empty() || case.labels.tags.iter().any(|tag| spec.tags.contains(tag)))
+            && (patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(&case.id)))
             && (exact.is_empty() || exact.contains(&(suite.path.as_str(), case.id.as_str())))
     };
     if let Some(empty) = suites.iter().find(|suite| spec.strict && suite.cases.is_empty()) {
@@ -122,6 +177,7 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
         let all: usize = suites.iter().map(|suite| suite.cases.len()).sum();
         return Err(PlanError::NothingSelected(match all {
             0 => "the suite holds no cases".to_owned(),
+            1 => "the one case does not match the selection".to_owned(),
             n => format!("none of the {n} cases matches the selection"),
         }));
     }

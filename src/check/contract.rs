@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::{Context, params};
-use crate::conversation::{ToolCall, ToolMode, ToolOutcome, Transcript};
+use crate::conversation::{Cost, ToolCall, ToolMode, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::suite::assertion::Assertion;
 use crate::suite::pattern::{JsPattern, PatternError};
 use crate::suite::template::Template;
 use crate::suite::{Case, Mode};
-use crate::usage::estimate_tokens;
+use crate::usage::{estimate_tokens, measured_tokens};
 use crate::verdict::{AssertionResult, Outcome};
 
+/// Why `maxCost` is skipped; people have to hear of it, because they can do something about it.
+pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
 const NONE: &str = "__none__";
 
@@ -140,14 +142,22 @@ impl<'a> Subject<'a> {
                 one(took <= *limit, || format!("took {took} ms, more than the {limit} ms allowed"))
             }
             Assertion::MaxTokens(limit) => {
-                let tokens = self.context.tokens.unwrap_or_else(|| estimate_tokens(response));
+                let measured = self.context.tokens.or_else(|| measured_tokens(self.transcript));
+                let how = if measured.is_some() { "" } else { " (estimated)" };
+                let tokens = measured.unwrap_or_else(|| estimate_tokens(response));
                 let tokens = count(usize::try_from(tokens).unwrap_or(usize::MAX));
-                one(tokens <= *limit, || format!("the response has {tokens} tokens (estimated), more than {limit}"))
+                one(tokens <= *limit, || format!("the response has {tokens} tokens{how}, more than {limit}"))
             }
-            Assertion::MaxCost(limit) => match self.context.cost_usd {
-                None => skip("nobody knows what the case cost"),
-                Some(cost) => one(cost <= *limit, || format!("the case cost ${cost}, more than ${limit}")),
-            },
+            Assertion::MaxCost(limit) => {
+                let noted = self.transcript.usage.and_then(|usage| usage.cost);
+                match self.context.cost_usd.or(noted.map(Cost::usd)) {
+                    None => skip(UNKNOWN_COST),
+                    Some(cost) => one(cost <= *limit, || {
+                        let how = if noted.is_some_and(|cost| cost.estimated) { " (estimated)" } else { "" };
+                        format!("the case cost ${cost}{how}, more than ${limit}")
+                    }),
+                }
+            }
             Assertion::MinToolCalls(limit) => {
                 one(count(called.len()) >= *limit, || format!("{} tool calls, fewer than {limit}", called.len()))
             }

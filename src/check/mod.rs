@@ -6,7 +6,7 @@ mod params;
 use crate::conversation::{Exchange, Failure, ToolMode};
 use crate::suite::Case;
 use crate::suite::template::Data;
-use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 
 /// What a verdict depends on besides the case and the evidence.
 #[derive(Debug, Clone, Copy)]
@@ -19,16 +19,16 @@ pub struct Context<'a> {
     pub tool_mode: ToolMode,
     /// What template tokens stand for.
     pub data: &'a Data,
-    /// Tokens of the response; `None`: they are estimated where an assertion asks for them.
+    /// Tokens of the response; `None`: what the agent measured, else an estimate where an assertion asks for them.
     pub tokens: Option<u64>,
-    /// What the case cost in US dollars; `None` where nobody knows.
+    /// What the case cost in US dollars; `None`: what stands in the transcript's usage.
     pub cost_usd: Option<f64>,
 }
 
 /// The verdict on a case that was sent to the agent.
 #[must_use]
 pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResult {
-    let Exchange { transcript, failure, warnings } = exchange;
+    let Exchange { transcript, failure, warnings, .. } = exchange;
     if let Some(failure) = failure {
         let (outcome, cause, blame, error) = describe(failure);
         return CaseResult { warnings, ..CaseResult::without_assertions(outcome, cause, blame, error, transcript) };
@@ -49,6 +49,10 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
         let tokens = skipped.unresolved_tokens.join(", ");
         result.warnings.push(format!("{}: {tokens} leads nowhere and was left out", skipped.name));
+    }
+    let is_unpriced = |assertion: &&AssertionResult| assertion.reason == contract::UNKNOWN_COST;
+    if let Some(skipped) = result.assertions.iter().find(is_unpriced) {
+        result.warnings.push(format!("{} was skipped: {}", skipped.name, skipped.reason));
     }
     // A failed assertion is a fact, whatever else could not be evaluated.
     let first = |outcome| result.assertions.iter().find(|assertion| assertion.outcome == outcome);

@@ -10,7 +10,7 @@ use crate::suite::registry::Registry;
 use crate::suite::{self, Suite};
 
 /// Endings of the files that are taken from a folder; other JSON files there are something else.
-const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json"];
+const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json", ".regression.json"];
 
 /// Eval files that were read and are valid.
 pub(super) struct Inputs {
@@ -116,7 +116,7 @@ fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
                 Exit::NothingSelected,
                 format!("nothing selected: {source} holds no eval files"),
             )
-            .hint("eval files in a folder are those named *.golden.json or *.labeled.json"));
+            .hint("eval files in a folder are those named *.golden.json, *.labeled.json or *.regression.json"));
         }
         for file in found {
             if seen.insert(file.clone()) {

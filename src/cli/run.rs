@@ -20,6 +20,8 @@ use crate::peer::target::Target;
 use crate::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use crate::report::console::{Line, Look, summary};
 use crate::report::{Verdict, Verdicts};
+use crate::suite::Labels;
+use crate::usage::Prices;
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, spec_to_proto};
 
@@ -86,6 +88,10 @@ pub(super) struct RunArgs {
     #[arg(long)]
     all_assertions: bool,
 
+    /// Fail cases whose tool calls have arguments that do not fit the tool's declared schema, instead of warning
+    #[arg(long)]
+    check_arguments: bool,
+
     /// What happens to the tools of cases without stubs [default: live]
     #[arg(long, value_enum, value_name = "MODE")]
     tools: Option<Tools>,
@@ -93,6 +99,18 @@ pub(super) struct RunArgs {
     /// Run only cases in whose id this regular expression matches
     #[arg(long, value_name = "REGEX")]
     run: Option<String>,
+
+    /// Run only suites of this tier; may be given several times
+    #[arg(long, value_name = "TIER", value_parser = ["golden", "labeled", "regression"])]
+    tier: Vec<String>,
+
+    /// Run only cases of this difficulty, such as edge; may be given several times
+    #[arg(long, value_name = "WORD")]
+    difficulty: Vec<String>,
+
+    /// Run only cases with this tag; may be given several times
+    #[arg(long, value_name = "WORD")]
+    tag: Vec<String>,
 
     /// Run only the cases that did not pass before: id of a run that the daemon keeps, or a result file
     #[arg(long, value_name = "RUN")]
@@ -115,6 +133,11 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "COMMAND", conflicts_with = "snapshot")]
     snapshot_command: Option<String>,
 
+    /// An agent that is asked for the values of {{snapshot:…}} tokens right before the run: a name that the daemon
+    /// knows, or an address; it implements SnapshotProvider
+    #[arg(long, value_name = "AGENT", conflicts_with_all = ["snapshot", "snapshot_command"])]
+    snapshot_agent: Option<String>,
+
     /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
     #[arg(long, value_name = "RUN")]
     baseline: Option<String>,
@@ -134,6 +157,10 @@ pub(super) struct RunArgs {
     /// Print nothing but the summary
     #[arg(short, long)]
     quiet: bool,
+
+    /// What models cost; a setting without a flag
+    #[arg(skip)]
+    prices: Prices,
 }
 
 /// See [`RunArgs::tools`].
@@ -248,12 +275,13 @@ async fn run_on(
     let spec = RunSpec {
         bundle: bundle::digest(&packed),
         bundle_size: packed.len() as u64,
-        agent_id: name.to_owned(),
         case_patterns: args.run.clone().into_iter().collect(),
         cases,
         concurrency: args.parallel.unwrap_or(1),
         case_timeout: args.timeout.unwrap_or(DEFAULT_CASE_TIMEOUT),
-        suites: inputs.suites.iter().map(|suite| suite.path.clone()).collect(),
+        tiers: args.tier.clone(),
+        difficulties: args.difficulty.clone(),
+        tags: args.tag.clone(),
         targets,
         strict: args.strict,
         all_assertions: args.all_assertions,
@@ -261,6 +289,10 @@ async fn run_on(
             Tools::Live => ToolMode::Live,
             Tools::RoutingOnly => ToolMode::RoutingOnly,
         },
+        check_arguments: args.check_arguments,
+        snapshot_agent: args.snapshot_agent.clone(),
+        prices: args.prices.clone(),
+        ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     let run = create(client, &spec, packed).await?;
     if args.detach {
@@ -325,13 +357,17 @@ struct Ended {
     lines: HashMap<String, Vec<Line>>,
 }
 
+/// Suite path and id of a case.
+type CaseKey = (String, String);
+
 /// Follows the run to its end, and cancels it when the user asks for it.
 async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
     let mut progress = Progress::new(run.totals.total, args.quiet);
     let mut follower = Follower::new(client, &run.run_id, pb::Detail::Cases);
     // The order of the files, and one line for each case: whole verdicts would add up.
-    let mut planned: Vec<(String, String)> = Vec::new();
-    let mut lines: HashMap<(String, String), Line> = HashMap::new();
+    let mut order: Vec<CaseKey> = Vec::new();
+    let mut planned: HashMap<CaseKey, (String, Labels)> = HashMap::new();
+    let mut lines: HashMap<CaseKey, Line> = HashMap::new();
     let mut cancelled = false;
     let ended = loop {
         let event = tokio::select! {
@@ -347,15 +383,15 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
         };
         progress.take(&event);
-        let key = event.case.as_ref().map(|case| (case.suite.to_string(), case.case_id.to_string()));
-        match (&event.payload, key) {
-            (Payload::CasePlanned { .. }, Some(key)) => planned.push(key),
-            (Payload::CaseFinished(result), Some(key)) => {
-                let case = event.case.as_ref();
-                let name = progress.name(&key);
-                if let Some(case) = case {
-                    lines.insert(key, Line::of(Verdict { case, name, result }));
-                }
+        let case = event.case.as_ref().map(|case| ((case.suite.to_string(), case.case_id.to_string()), case));
+        match (&event.payload, case) {
+            (Payload::CasePlanned { name, labels }, Some((key, _))) => {
+                order.push(key.clone());
+                planned.insert(key, (name.clone(), labels.clone()));
+            }
+            (Payload::CaseFinished(result), Some((key, case))) => {
+                let (name, labels) = planned.remove(&key).unwrap_or_default();
+                lines.insert(key, Line::of(Verdict { case, name: &name, labels: &labels, result }));
             }
             (Payload::RunFinished(run), _) => break (**run).clone(),
             _ => {}
@@ -363,7 +399,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
     };
     progress.finish();
     let mut by_suite: HashMap<String, Vec<Line>> = HashMap::new();
-    for key in planned {
+    for key in order {
         if let Some(line) = lines.remove(&key) {
             by_suite.entry(key.0).or_default().push(line);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::peer::target::AllowedTargets;
+use crate::usage::{Price, Prices, nano_usd};
 
 /// Where a daemon listens when nothing is said.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7460";
@@ -25,6 +26,8 @@ pub struct Config {
     pub agents: BTreeMap<String, String>,
     /// Addresses that clients may name.
     pub allowed_targets: AllowedTargets,
+    /// What models cost, for runs that do not say.
+    pub prices: Prices,
     /// Runs at the same time; others wait.
     pub max_parallel_runs: usize,
     /// Runs that are kept, those that are over included.
@@ -49,6 +52,7 @@ impl Config {
             insecure: false,
             agents: BTreeMap::new(),
             allowed_targets: AllowedTargets::default(),
+            prices: Prices::default(),
             max_parallel_runs: 4,
             keep_runs: 200,
             max_bundle_bytes: 1 << 30,
@@ -124,12 +128,35 @@ struct File {
     insecure: Option<bool>,
     agents: Option<BTreeMap<String, String>>,
     allowed_targets: Option<Vec<String>>,
+    prices: Option<BTreeMap<String, FilePrice>>,
     max_parallel_runs: Option<usize>,
     keep_runs: Option<usize>,
     max_bundle_bytes: Option<u64>,
     drain: Option<String>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+}
+
+/// An entry of `prices`: US dollars for a million tokens.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePrice {
+    input: f64,
+    output: f64,
+    cache_read: Option<f64>,
+    cache_write: Option<f64>,
+}
+
+impl FilePrice {
+    fn read(&self) -> Option<Price> {
+        let optional = |usd: Option<f64>| usd.map_or(Some(None), |usd| nano_usd(usd).map(Some));
+        Some(Price {
+            input: nano_usd(self.input)?,
+            output: nano_usd(self.output)?,
+            cache_read: optional(self.cache_read)?,
+            cache_write: optional(self.cache_write)?,
+        })
+    }
 }
 
 /// Merges the file, if one is named, with what was said elsewhere.
@@ -154,6 +181,11 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
     config.agents = file.agents.unwrap_or_default();
     if let Some(patterns) = file.allowed_targets {
         config.allowed_targets = AllowedTargets::Matching(patterns);
+    }
+    for (model, price) in file.prices.unwrap_or_default() {
+        let problem = || format!("{model:?}: must be US dollars for a million tokens, from 0 to 1000000");
+        let price = price.read().ok_or_else(|| value("prices", problem()))?;
+        config.prices.0.insert(model, price);
     }
     config.max_parallel_runs = file.max_parallel_runs.unwrap_or(config.max_parallel_runs);
     config.keep_runs = file.keep_runs.unwrap_or(config.keep_runs);
@@ -226,6 +258,8 @@ mod tests {
             ("listen = 'nowhere'", "listen: \"nowhere\" is no address; write it like 127.0.0.1:7460"),
             ("drain = '3'", "drain: \"3\" is no duration"),
             ("listen = '0.0.0.0:7460'", "listen: 0.0.0.0:7460 can be reached by others"),
+            ("[prices.'gpt-4o']\ninput = -1.0\noutput = 2", "prices: \"gpt-4o\": must be US dollars"),
+            ("[prices.x]\ninput = 1", "DIR/forge.toml, line 1: missing field `output`"),
             ("keep_runs = 0", "max_parallel_runs, keep_runs: must be at least 1"),
         ] {
             let error = load_text(text, Overrides { data_dir: Some("x".into()), ..Overrides::default() });

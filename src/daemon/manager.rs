@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use super::config::Config;
 use crate::bundle::{Bundle, BundleError, Role};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
@@ -24,6 +25,7 @@ use crate::store::{Store, StoreError};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::suite::{self, error::SuiteErrors};
+use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
 
@@ -39,6 +41,7 @@ pub struct Manager {
     directory: Arc<Directory>,
     bundles: Arc<Bundles>,
     permits: Arc<Semaphore>,
+    prices: Prices,
     /// Runs that are not over.
     controls: Arc<Mutex<HashMap<String, Control>>>,
     tasks: TaskTracker,
@@ -81,15 +84,16 @@ pub enum CreateError {
 }
 
 impl Manager {
-    /// Manages runs, `max_parallel` of them at a time.
+    /// Manages runs, so many of them at a time as the configuration says.
     #[must_use]
-    pub fn new(store: Arc<Store>, directory: Arc<Directory>, bundles: Arc<Bundles>, max_parallel: usize) -> Self {
+    pub fn new(store: Arc<Store>, directory: Arc<Directory>, bundles: Arc<Bundles>, config: &Config) -> Self {
         Self {
             store,
             farewells: Farewells::default(),
             directory,
             bundles,
-            permits: Arc::new(Semaphore::new(max_parallel)),
+            permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
+            prices: config.prices.clone(),
             controls: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -122,12 +126,13 @@ impl Manager {
     pub async fn create(
         &self,
         request_id: &str,
-        spec: RunSpec,
+        mut spec: RunSpec,
         validate_only: bool,
     ) -> Result<(Run, bool), CreateError> {
         if self.stopping.is_cancelled() {
             return Err(CreateError::Stopping);
         }
+        spec.prices.fill_from(&self.prices);
         let packed = self.bundles.read(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;

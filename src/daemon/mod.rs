@@ -85,7 +85,7 @@ impl Daemon {
         let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
         let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
         let store = Arc::new(Store::new(config.keep_runs));
-        let manager = Manager::new(store, Arc::clone(&directory), bundles, config.max_parallel_runs);
+        let manager = Manager::new(store, Arc::clone(&directory), bundles, config);
         Ok(Self { manager: Arc::new(manager), directory, drain: config.drain, _lock: lock })
     }
 

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::conversation::{AgentEvent, AgentEventKind, Failure, FinishReason, Finished, ToolCall, Transcript};
+use crate::conversation::{
+    AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, Transcript, Usage,
+};
 
 /// Most bytes that the events of one call may add up to.
 pub const MAX_CALL_BYTES: usize = 64 << 20;
@@ -62,6 +64,10 @@ pub struct Recording {
     /// Position in `tool_calls` by call id.
     by_id: HashMap<String, usize>,
     finished: Option<Finished>,
+    /// What the model turns used, added up.
+    turns: Option<Usage>,
+    /// The model of all model turns so far; empty when they name different ones.
+    model: Option<String>,
     leniencies: Vec<Leniency>,
     duration: Duration,
 }
@@ -107,7 +113,8 @@ impl Recording {
                 call.outcome.clone_from(outcome);
                 call.duration = *duration;
             }
-            AgentEventKind::ModelTurn { .. } | AgentEventKind::Log { .. } => {}
+            AgentEventKind::ModelTurn { model, usage, .. } => self.turn(model, usage.as_ref()),
+            AgentEventKind::Log { .. } => {}
             AgentEventKind::Finished(finished) => self.finish(finished),
             AgentEventKind::Unknown => self.bend(Leniency::UnknownEvent),
         }
@@ -161,9 +168,9 @@ impl Recording {
         }
     }
 
-    /// The record as a transcript, with remarks about it.
+    /// The record, with remarks about it; `failure` says why there is no answer, if there is none.
     #[must_use]
-    pub fn into_transcript(self) -> (Transcript, Vec<String>) {
+    pub fn into_exchange(self, failure: Option<Failure>) -> Exchange {
         let answer = self.finished.as_ref().and_then(|finished| finished.response.as_ref());
         let open = self.tool_calls.iter().filter(|call| call.outcome.is_none());
         let warnings = if self.finished.is_some() {
@@ -173,12 +180,23 @@ impl Recording {
             Vec::new()
         };
         let transcript = Transcript {
-            response: answer.map_or(self.deltas, crate::conversation::Message::text),
-            usage: self.finished.as_ref().and_then(|finished| finished.usage),
+            response: answer.map_or(self.deltas, Message::text),
+            usage: self.finished.as_ref().and_then(|finished| finished.usage).or(self.turns),
             tool_calls: self.tool_calls,
             duration: self.duration,
         };
-        (transcript, warnings)
+        Exchange { transcript, failure, warnings, model: self.model.filter(|model| !model.is_empty()) }
+    }
+
+    fn turn(&mut self, model: &str, usage: Option<&Usage>) {
+        match &mut self.model {
+            None => self.model = Some(model.to_owned()),
+            Some(known) if known == model => {}
+            Some(known) => known.clear(),
+        }
+        if let Some(usage) = usage {
+            self.turns.get_or_insert_default().add(usage);
+        }
     }
 
     fn check_number(&mut self, seq: u64) -> Result<(), String> {
@@ -272,7 +290,7 @@ mod tests {
         let recording = recording.expect("no rule is broken");
         assert_eq!(recording.failure(), None);
         assert!(recording.leniencies().is_empty());
-        let (transcript, warnings) = recording.into_transcript();
+        let Exchange { transcript, warnings, .. } = recording.into_exchange(None);
         assert_eq!((transcript.response.as_str(), transcript.duration), ("ab", Duration::from_millis(8)));
         assert!(transcript.tool_calls.iter().all(ToolCall::succeeded) && warnings.is_empty());
     }
@@ -334,8 +352,25 @@ mod tests {
         let recording = feed(&[accepted(), text("a"), started("1"), finished(FinishReason::Completed, Some("b"), 2)]);
         let recording = recording.expect("no rule is broken");
         assert_eq!(recording.leniencies(), [Leniency::DeltasDiffer, Leniency::CountDiffers]);
-        let (transcript, warnings) = recording.into_transcript();
+        let Exchange { transcript, warnings, .. } = recording.into_exchange(None);
         assert_eq!(transcript.response, "b");
         assert_eq!(warnings, ["no result was reported for the call of \"t\"; it counts as failed"]);
+    }
+
+    #[test]
+    fn what_model_turns_used_adds_up() {
+        let turn = |model: &str, tokens| AgentEventKind::ModelTurn {
+            index: 1,
+            model: model.to_owned(),
+            usage: Some(Usage { output_tokens: Some(tokens), ..Usage::default() }),
+        };
+        let exchange = |turns: [AgentEventKind; 2]| {
+            let [first, second] = turns;
+            feed(&[accepted(), first, second, answer()]).expect("no rule is broken").into_exchange(None)
+        };
+        let same = exchange([turn("m", 3), turn("m", 4)]);
+        let tokens = same.transcript.usage.and_then(|usage| usage.output_tokens);
+        assert_eq!((tokens, same.model.as_deref()), (Some(7), Some("m")));
+        assert_eq!(exchange([turn("m", 3), turn("n", 4)]).model, None);
     }
 }

@@ -6,7 +6,9 @@ use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::{Verdict, printable};
+use crate::conversation::Cost;
 use crate::event::SuiteInfo;
+use crate::suite::Labels;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Outcome, whole_millis};
 
@@ -31,9 +33,12 @@ pub struct Line {
     name: String,
     outcome: Outcome,
     error: Option<String>,
+    /// What its author noted beside it, in a line.
+    labels: String,
     warnings: Vec<String>,
     millis: u64,
     skipped_assertions: u32,
+    cost: Option<Cost>,
 }
 
 impl Line {
@@ -46,11 +51,22 @@ impl Line {
             name: printable(verdict.name),
             outcome: *outcome,
             error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
+            labels: labels_line(verdict.labels),
             warnings: warning.iter().chain(warnings).map(|warning| printable(warning)).collect(),
             millis: whole_millis(transcript.duration),
             skipped_assertions: verdict.result.assertions_skipped(),
+            cost: transcript.usage.and_then(|usage| usage.cost),
         }
     }
+}
+
+/// Labels help with a case that did not pass: how hard it is, which bug it may have brought back.
+fn labels_line(labels: &Labels) -> String {
+    let Labels { difficulty, bug_ref, created_at, tags } = labels;
+    let tags = (!tags.is_empty()).then(|| tags.join(", "));
+    let named = [("difficulty", difficulty), ("bug", bug_ref), ("since", created_at), ("tags", &tags)];
+    let shown = named.iter().filter_map(|(name, text)| Some(format!("{name}: {}", text.as_ref()?)));
+    clip(&printable(&shown.collect::<Vec<_>>().join(" | ")), MAX_ERROR)
 }
 
 /// The summary of one suite, with a line break at its end.
@@ -128,8 +144,10 @@ pub fn totals(lines: &[Line]) -> String {
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
     let failed = lines.len() - passed;
+    let cost = lines.iter().filter_map(|line| line.cost).map(Cost::usd).reduce(|sum, cost| sum + cost);
+    let cost = cost.map(|cost| format!(" | ${cost:.4}")).unwrap_or_default();
     format!(
-        "{passed}/{} passed | {failed} failed{notes} | {skipped} skipped assertions | {millis}ms total",
+        "{passed}/{} passed | {failed} failed{notes} | {skipped} skipped assertions | {millis}ms total{cost}",
         lines.len()
     )
 }
@@ -164,6 +182,9 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
     let _ = writeln!(out, "  {color}{sign}{color:#} {id}  {name}  {millis:>width$}", width = columns.millis);
     if let Some(error) = &line.error {
         let _ = writeln!(out, "    {color}→{color:#} {error}");
+        if !line.labels.is_empty() {
+            let _ = writeln!(out, "      {}", line.labels);
+        }
     }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in &line.warnings {
@@ -207,9 +228,11 @@ mod tests {
             name: name.to_owned(),
             outcome,
             error: error.map(str::to_owned),
+            labels: String::new(),
             warnings: Vec::new(),
             millis,
             skipped_assertions: 0,
+            cost: None,
         }
     }
 

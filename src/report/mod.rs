@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::event::{CaseRef, Payload, RunEvent};
+use crate::suite::Labels;
 use crate::verdict::CaseResult;
 
 /// The cases of a run with their verdicts, in the order of the plan. Fed with the events of a log, in any part of it.
@@ -22,8 +23,7 @@ pub struct Verdicts {
 
 #[derive(Debug)]
 struct Entry {
-    case: CaseRef,
-    name: String,
+    planned: Arc<RunEvent>,
     finished: Option<Arc<RunEvent>>,
 }
 
@@ -34,6 +34,8 @@ pub struct Verdict<'a> {
     pub case: &'a CaseRef,
     /// What the case is about.
     pub name: &'a str,
+    /// What its author noted beside it.
+    pub labels: &'a Labels,
     /// The verdict.
     pub result: &'a CaseResult,
 }
@@ -44,9 +46,9 @@ impl Verdicts {
         let Some(case) = &event.case else { return };
         let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
         match &event.payload {
-            Payload::CasePlanned { name } => {
+            Payload::CasePlanned { .. } => {
                 self.positions.insert(key, self.cases.len());
-                self.cases.push(Entry { case: case.clone(), name: name.clone(), finished: None });
+                self.cases.push(Entry { planned: Arc::clone(event), finished: None });
             }
             Payload::CaseFinished(_) => {
                 if let Some(entry) = self.positions.get(&key).and_then(|position| self.cases.get_mut(*position)) {
@@ -84,9 +86,9 @@ impl Verdicts {
     pub fn get(&self, position: usize) -> Option<Verdict<'_>> {
         let entry = self.cases.get(position)?;
         let event = entry.finished.as_deref()?;
-        match &event.payload {
-            Payload::CaseFinished(result) => {
-                Some(Verdict { case: event.case.as_ref().unwrap_or(&entry.case), name: &entry.name, result })
+        match (&entry.planned.payload, &event.payload) {
+            (Payload::CasePlanned { name, labels }, Payload::CaseFinished(result)) => {
+                Some(Verdict { case: event.case.as_ref()?, name, labels, result })
             }
             _ => None,
         }

@@ -3,14 +3,14 @@
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
 //! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
-//! on a case `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `toolCalls`, `response`,
+//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `usage`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Verdict, Verdicts};
-use crate::conversation::{Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{Outcome, Totals, whole_millis};
@@ -149,7 +149,7 @@ impl<'a> Head<'a> {
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
             agent_id: &run.spec.agent_id,
-            partial: !run.spec.case_patterns.is_empty() || !run.spec.cases.is_empty(),
+            partial: run.spec.is_selective(),
             metadata: Metadata::of(suite),
             staleness_warnings: today
                 .iter()
@@ -219,7 +219,7 @@ impl<'a> Tail<'a> {
                 not_run: totals.skipped,
                 skipped_assertions: totals.skipped_assertions,
                 total_duration_ms: whole_millis(totals.duration),
-                estimated_cost_usd: None,
+                estimated_cost_usd: totals.usage.cost.map(Cost::usd),
             },
             baseline_run_id: compared.map(|compared| compared.baseline_run_id.as_str()),
             regressions: ids(|compared| &compared.regressions),
@@ -243,6 +243,14 @@ struct Case<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     details: Details<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difficulty: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bug_ref: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
     outcome: &'static str,
     cause: Option<&'static str>,
     blame: Option<&'static str>,
@@ -252,8 +260,36 @@ struct Case<'a> {
     stale: bool,
     attempts: u32,
     total_turns: u32,
+    usage: Option<Used>,
     tool_calls: Vec<Call<'a>>,
     response: &'a str,
+}
+
+/// What a case used, as far as it was told. `costEstimated` says that the cost comes from a price list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Used {
+    input_tokens: Option<i64>,
+    output_tokens: Option<i64>,
+    cache_read_tokens: Option<i64>,
+    cache_write_tokens: Option<i64>,
+    reasoning_tokens: Option<i64>,
+    cost_usd: Option<f64>,
+    cost_estimated: Option<bool>,
+}
+
+impl From<Usage> for Used {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
+            cost_usd: usage.cost.map(Cost::usd),
+            cost_estimated: usage.cost.map(|cost| cost.estimated),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -298,6 +334,10 @@ impl<'a> Case<'a> {
                 response_length: transcript.response.encode_utf16().count(),
                 skipped_tokens: result.skipped_tokens().collect(),
             },
+            difficulty: verdict.labels.difficulty.as_deref(),
+            bug_ref: verdict.labels.bug_ref.as_deref(),
+            created_at: verdict.labels.created_at.as_deref(),
+            tags: &verdict.labels.tags,
             outcome: result.outcome.name(),
             cause: result.cause.map(crate::verdict::Cause::name),
             blame: result.blame.map(crate::verdict::Blame::name),
@@ -307,6 +347,7 @@ impl<'a> Case<'a> {
             stale: suite.staleness.as_ref().is_some_and(|today| today.stale),
             attempts: verdict.case.attempt,
             total_turns: result.total_turns,
+            usage: transcript.usage.map(Used::from),
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
             response: &transcript.response,
         }

@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 use super::{Farewells, LogClosed, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
-    ToolCall, ToolOutcome, Transcript,
+    ToolCall, ToolOutcome,
 };
 use crate::event::{CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
@@ -128,8 +128,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    let (transcript, warnings) = recording.into_transcript();
-    Ok(Exchange { transcript, failure, warnings })
+    Ok(recording.into_exchange(failure))
 }
 
 type Opened = (Streaming<InvokeResponse>, mpsc::Sender<InvokeRequest>, Sent);
@@ -326,8 +325,9 @@ fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequ
 /// The exchange of a call that ended without `finished`.
 fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) -> Exchange {
     let failure = failure.or_else(|| recording.failure());
-    let (transcript, warnings) = recording.into_transcript();
-    Exchange { transcript: Transcript { duration: elapsed(sent), ..transcript }, failure, warnings }
+    let mut exchange = recording.into_exchange(failure);
+    exchange.transcript.duration = elapsed(sent);
+    exchange
 }
 
 fn elapsed(sent: Option<Instant>) -> Duration {

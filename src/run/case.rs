@@ -13,6 +13,7 @@ use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
 use crate::suite::Mode;
 use crate::suite::assertion::Assertion;
+use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRef) -> Result<(), LogClosed> {
@@ -30,7 +31,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
     shared.journal.case(&case_ref, 0, started).await?;
     let exchange = if let Some(capability) = missing_capability(shared, tool_mode) {
         let message = format!("the agent does not declare the capability {capability:?}, which this case needs");
-        Exchange { transcript: Transcript::default(), failure: Some(Failure::Suite(message)), warnings: Vec::new() }
+        Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() }
     } else {
         let invocation = Invocation {
             agent_id: shared.agent_id(),
@@ -56,15 +57,24 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
 
 /// Has the answer judged. Some assertions take time that is not a runtime thread's to give.
 async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_mode: ToolMode) -> CaseResult {
+    let model = exchange.model.as_deref().unwrap_or(&shared.description.card.model);
+    let is_measured = !must_estimate(&exchange.transcript);
+    // What was spent on a call without an answer is not estimated: nobody knows how far the agent came.
+    let price = shared.spec.prices.of(model).filter(|_| is_measured || exchange.failure.is_none());
+    let estimates = price.is_some() && !is_measured;
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
         move || {
+            let mut exchange = exchange;
+            if let Some(price) = price {
+                add_cost(&mut exchange.transcript, &planned.case().messages, price);
+            }
             let context = Context { strict, all_assertions, tool_mode, data: &data, tokens: None, cost_usd: None };
             check::judge(planned.case(), exchange, &context)
         }
     };
-    if !planned.case().assertions.iter().any(Assertion::is_slow) {
+    if !estimates && !planned.case().assertions.iter().any(Assertion::is_slow) {
         return judge();
     }
     match tokio::task::spawn_blocking(judge).await {

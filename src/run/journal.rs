@@ -78,7 +78,8 @@ impl Journal {
     /// Announces the cases of a plan, in its order.
     pub(super) async fn planned(&self, cases: &[PlannedCase]) -> Result<(), LogClosed> {
         for planned in cases {
-            let payload = Payload::CasePlanned { name: planned.case().description.clone() };
+            let case = planned.case();
+            let payload = Payload::CasePlanned { name: case.description.clone(), labels: case.labels.clone() };
             self.case(&case_ref(planned, 1), 0, payload).await?;
         }
         Ok(())

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{Finding, SuiteErrors, did_you_mean};
-use super::{Case, DEFAULT_MAX_TURNS, Mode, Suite, Tier, expect, stem, stub};
+use super::template::value_text;
+use super::{Case, DEFAULT_MAX_TURNS, Labels, Mode, Suite, Tier, expect, stem, stub};
 use crate::conversation::Message;
 use crate::json::{Json, Value};
 
@@ -24,7 +25,7 @@ const METADATA_KEYS: &[&str] = &[
     "overlapMapVersion",
 ];
 const CASE_KEYS: &[&str] =
-    &["id", "description", "input", "expect", "stubs", "maxTurns", "difficulty", "createdAt", "bugRef"];
+    &["id", "description", "input", "expect", "stubs", "maxTurns", "difficulty", "createdAt", "bugRef", "tags"];
 const INPUT_KEYS: &[&str] = &["message"];
 
 /// First 12 hexadecimal digits of SHA-256 over the bytes of a file.
@@ -117,16 +118,17 @@ impl Reader<'_> {
     }
 
     fn metadata(&mut self, path: &str, metadata: Option<&Json>) -> (String, Tier) {
-        let by_name = if path.contains(".labeled.") { Tier::Labeled } else { Tier::Golden };
+        let file_name = path.rsplit('/').next().unwrap_or(path);
+        let by_name = file_name.split('.').skip(1).find_map(Tier::named).unwrap_or(Tier::Golden);
         let Some(metadata) = metadata else { return (stem(path).to_owned(), by_name) };
         self.warn_unknown(metadata, "metadata.", METADATA_KEYS);
-        let tier = match metadata.get("tier").map(|tier| (tier, tier.as_str())) {
+        let tier = match metadata.get("tier").map(|tier| (tier, tier.as_str().and_then(Tier::named))) {
             None => by_name,
-            Some((_, Some("golden"))) => Tier::Golden,
-            Some((_, Some("labeled"))) => Tier::Labeled,
-            Some((tier, _)) => {
+            Some((_, Some(tier))) => tier,
+            Some((tier, None)) => {
                 let message = format!("{tier} is no tier, going by the file name: {}", by_name.name());
-                self.warn(tier.line, "metadata.tier".to_owned(), &message, Some("golden or labeled".to_owned()));
+                let hint = "golden, labeled or regression".to_owned();
+                self.warn(tier.line, "metadata.tier".to_owned(), &message, Some(hint));
                 by_name
             }
         };
@@ -167,11 +169,31 @@ impl Reader<'_> {
         Some(Case {
             description: json.get("description").and_then(Json::as_str).unwrap_or_default().to_owned(),
             line: json.line,
+            labels: self.labels(json),
             messages: self.input(json),
             mode: self.mode(json),
             assertions: expect::read(self, json.get("expect")),
             id,
         })
+    }
+
+    /// Labels change no verdict, so one of the wrong type is left out with a warning.
+    fn labels(&mut self, case: &Json) -> Labels {
+        let mut text = |key: &str| {
+            let value = case.get(key).filter(|value| !matches!(value.value, Value::Null))?;
+            if matches!(value.value, Value::Array(_) | Value::Object(_)) {
+                self.warn(value.line, key.to_owned(), "must be a text, ignored", None);
+                return None;
+            }
+            Some(value_text(value)).filter(|text| !text.is_empty())
+        };
+        let (difficulty, bug_ref, created_at) = (text("difficulty"), text("bugRef"), text("createdAt"));
+        let tags = case.get("tags").filter(|tags| !matches!(tags.value, Value::Null));
+        let read = tags.map(|tags| tags.as_array()?.iter().map(|tag| tag.as_str().map(str::to_owned)).collect());
+        if let (Some(tags), Some(None)) = (tags, &read) {
+            self.warn(tags.line, "tags".to_owned(), "must be a list of texts, ignored", None);
+        }
+        Labels { difficulty, bug_ref, created_at, tags: read.flatten().unwrap_or_default() }
     }
 
     fn input(&mut self, case: &Json) -> Vec<Message> {
@@ -222,7 +244,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
+    use super::super::{Labels, parse};
 
     fn errors(text: &str) -> Vec<String> {
         parse("faq.golden.json", text.as_bytes()).unwrap_err().0.iter().map(ToString::to_string).collect()
@@ -257,11 +279,28 @@ faq.golden.json, line 5, case "b", expect.maxTokens: must be a number, not a lis
         assert_eq!((suite.tool_name.as_str(), suite.tier.name()), ("faq", "labeled"));
         let warnings: Vec<_> = suite.warnings.iter().map(ToString::to_string).collect();
         let expected = r#"evals/faq.labeled.json, line 1, metadata.toolname: unknown key, ignored (did you mean "toolName"?)
-evals/faq.labeled.json, line 1, metadata.tier: "silver" is no tier, going by the file name: labeled (golden or labeled)
+evals/faq.labeled.json, line 1, metadata.tier: "silver" is no tier, going by the file name: labeled (golden, labeled or regression)
 evals/faq.labeled.json, line 1, case "a", owner: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.message: there is no text to send, so the case cannot be run"#;
         assert_eq!(warnings.join("\n"), expected);
+    }
+
+    #[test]
+    fn labels_are_kept_and_never_refuse_a_file() {
+        let text = r#"[{"id": "a", "input": {"message": "x"}, "difficulty": "edge", "bugRef": 417, "createdAt": "2026-01-05", "tags": ["eu", "slow"]},
+            {"id": "b", "input": {"message": "x"}, "difficulty": ["edge"], "tags": [1], "bugRef": null}]"#;
+        let suite = parse("old/labeled.files/faq.regression.json", text.as_bytes()).expect("a suite");
+        assert_eq!(suite.tier.name(), "regression");
+        let labels = Labels {
+            difficulty: Some("edge".to_owned()),
+            bug_ref: Some("417".to_owned()),
+            created_at: Some("2026-01-05".to_owned()),
+            tags: vec!["eu".to_owned(), "slow".to_owned()],
+        };
+        assert_eq!((&suite.cases[0].labels, &suite.cases[1].labels), (&labels, &Labels::default()));
+        let fields: Vec<_> = suite.warnings.iter().filter_map(|warning| warning.field.as_deref()).collect();
+        assert_eq!(fields, ["difficulty", "tags"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ const FIELDS: &[(&str, Off, Read)] = &[
     ("responseMatches", Off::Falsy, |r, p| r.list(p, Reader::pattern).map(Assertion::ResponseMatches)),
     ("maxLatencyMs", Off::Falsy, |r, p| r.number(p).map(Assertion::MaxLatencyMs)),
     ("maxTokens", Off::Falsy, |r, p| r.number(p).map(Assertion::MaxTokens)),
-    ("maxCost", Off::Null, |r, p| r.max_cost(p)),
+    ("maxCost", Off::Null, |r, p| r.number(p).map(Assertion::MaxCost)),
     ("minToolCalls", Off::Null, |r, p| r.number(p).map(Assertion::MinToolCalls)),
     ("maxToolCalls", Off::Null, |r, p| r.number(p).map(Assertion::MaxToolCalls)),
     ("jsonValid", Off::False, |r, p| r.switch(p).then_some(Assertion::JsonValid)),
@@ -228,11 +228,6 @@ impl Reader<'_> {
             let message = format!("{text:?} is taken as plain text: template tokens have no meaning here");
             self.warn(line, field.to_owned(), &message, None);
         }
-    }
-
-    fn max_cost(&mut self, place: &Place<'_>) -> Option<Assertion> {
-        self.warn(place.value.line, place.field(), "no prices are known to this version, so it is skipped", None);
-        self.number(place).map(Assertion::MaxCost)
     }
 
     fn non_empty(&mut self, place: &Place<'_>) -> Option<Assertion> {

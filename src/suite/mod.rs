@@ -43,13 +43,15 @@ pub struct Suite {
     pub warnings: Vec<Finding>,
 }
 
-/// The two tiers of the Eval Runner Contract.
+/// The tiers of the Eval Runner Contract, and that of its newer runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     /// Every case must pass.
     Golden,
     /// Harder cases with labels.
     Labeled,
+    /// Cases that once were bugs.
+    Regression,
 }
 
 impl Tier {
@@ -59,7 +61,14 @@ impl Tier {
         match self {
             Self::Golden => "golden",
             Self::Labeled => "labeled",
+            Self::Regression => "regression",
         }
+    }
+
+    /// The tier of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Golden, Self::Labeled, Self::Regression].into_iter().find(|tier| tier.name() == name)
     }
 }
 
@@ -72,12 +81,27 @@ pub struct Case {
     pub line: u32,
     /// What the case is about, for people; may be empty.
     pub description: String,
+    /// What its author noted beside it.
+    pub labels: Labels,
     /// The conversation sent to the agent; empty when the file holds nothing to send.
     pub messages: Vec<Message>,
     /// How the case is run.
     pub mode: Mode,
     /// What is asserted, in the order of evaluation.
     pub assertions: Vec<Assertion>,
+}
+
+/// What the author of a case noted beside it: to select cases by, and for people. Nothing of it changes a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Labels {
+    /// How hard the case is, such as `straightforward`, `ambiguous` or `edge`.
+    pub difficulty: Option<String>,
+    /// The bug that the case keeps from coming back.
+    pub bug_ref: Option<String>,
+    /// When it was written.
+    pub created_at: Option<String>,
+    /// Free words.
+    pub tags: Vec<String>,
 }
 
 /// How a case is run.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::agent as pb;
 use crate::conversation::{
-    AgentCard, AgentEvent, AgentEventKind, CancelReason, Description, Fault, FaultOrigin, FinishReason, Finished,
+    AgentCard, AgentEvent, AgentEventKind, CancelReason, Cost, Description, Fault, FaultOrigin, FinishReason, Finished,
     Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
 };
 use crate::json::write_string;
@@ -456,11 +456,15 @@ pub fn usage_to_proto(usage: &Usage) -> pb::Usage {
         cache_read_tokens: usage.cache_read_tokens,
         cache_write_tokens: usage.cache_write_tokens,
         reasoning_tokens: usage.reasoning_tokens,
-        cost: None,
+        cost: usage.cost.map(|cost| pb::Cost {
+            currency_code: "USD".to_owned(),
+            nano_units: i64::try_from(cost.nano_usd).unwrap_or(i64::MAX),
+            estimated: cost.estimated,
+        }),
     }
 }
 
-/// Reads tokens used; a negative count is none.
+/// Reads tokens used; a negative count is none, and so is an amount in another currency than US dollars.
 #[must_use]
 pub fn usage_from_proto(usage: &pb::Usage) -> Usage {
     let count = |tokens: Option<i64>| tokens.filter(|tokens| *tokens >= 0);
@@ -470,6 +474,11 @@ pub fn usage_from_proto(usage: &pb::Usage) -> Usage {
         cache_read_tokens: count(usage.cache_read_tokens),
         cache_write_tokens: count(usage.cache_write_tokens),
         reasoning_tokens: count(usage.reasoning_tokens),
+        cost: usage.cost.as_ref().and_then(|cost| {
+            let nano_usd = u64::try_from(cost.nano_units).ok()?;
+            let is_usd = matches!(cost.currency_code.as_str(), "" | "USD");
+            is_usd.then_some(Cost { nano_usd, estimated: cost.estimated })
+        }),
     }
 }
 

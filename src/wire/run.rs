@@ -14,9 +14,14 @@ use super::control as pb;
 use crate::conversation::{Message, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::{DEFAULT_CASE_TIMEOUT, MAX_CASE_TIMEOUT, MAX_CONCURRENCY, RunSpec};
+use crate::suite::Labels;
 use crate::suite::staleness::{Staleness, StalenessWarning};
+use crate::usage::{Price, Prices};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
+
+/// Most prices of a run.
+const MAX_PRICES: usize = 1_000;
 
 /// A request for a run.
 #[must_use]
@@ -43,7 +48,48 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         all_assertions: spec.all_assertions,
         tool_mode: tool_mode_to_proto(spec.tool_mode).into(),
         cases: cases.collect(),
+        tiers: spec.tiers.clone(),
+        difficulties: spec.difficulties.clone(),
+        tags: spec.tags.clone(),
+        check_arguments: spec.check_arguments,
+        snapshot_agent_id: spec.snapshot_agent.clone().unwrap_or_default(),
+        prices: spec.prices.0.iter().map(|(model, price)| price_to_proto(model, price)).collect(),
     }
+}
+
+fn price_to_proto(model: &str, price: &Price) -> pb::Price {
+    let amount = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    pb::Price {
+        model: model.to_owned(),
+        input_nano_usd: amount(price.input),
+        output_nano_usd: amount(price.output),
+        cache_read_nano_usd: price.cache_read.map(amount),
+        cache_write_nano_usd: price.cache_write.map(amount),
+    }
+}
+
+fn prices_from_proto(prices: Vec<pb::Price>) -> Result<Prices, WireError> {
+    if prices.len() > MAX_PRICES {
+        return Err(WireError::new(
+            "spec.prices",
+            format!("there are {}, at most {MAX_PRICES} are allowed", prices.len()),
+        ));
+    }
+    let amount =
+        |nanos: i64| u64::try_from(nanos).map_err(|_| WireError::new("spec.prices", "an amount must not be negative"));
+    let read = |price: pb::Price| {
+        if price.model.is_empty() {
+            return Err(WireError::new("spec.prices", "a price names no model"));
+        }
+        let read = Price {
+            input: amount(price.input_nano_usd)?,
+            output: amount(price.output_nano_usd)?,
+            cache_read: price.cache_read_nano_usd.map(amount).transpose()?,
+            cache_write: price.cache_write_nano_usd.map(amount).transpose()?,
+        };
+        Ok((price.model, read))
+    };
+    prices.into_iter().map(read).collect::<Result<_, _>>().map(Prices)
 }
 
 /// Reads and checks a request for a run.
@@ -97,6 +143,12 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             }
             mode @ (ToolMode::Live | ToolMode::RoutingOnly) => mode,
         },
+        tiers: spec.tiers,
+        difficulties: spec.difficulties,
+        tags: spec.tags,
+        check_arguments: spec.check_arguments,
+        snapshot_agent: some_text(spec.snapshot_agent_id),
+        prices: prices_from_proto(spec.prices)?,
     })
 }
 
@@ -263,7 +315,13 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
     use pb::run_event::Payload as Wire;
     let payload = match &event.payload {
         Payload::RunStarted(run) => Wire::RunStarted(run_to_proto(run)),
-        Payload::CasePlanned { name } => Wire::CasePlanned(pb::CasePlanned { name: name.clone() }),
+        Payload::CasePlanned { name, labels } => Wire::CasePlanned(pb::CasePlanned {
+            name: name.clone(),
+            difficulty: labels.difficulty.clone().unwrap_or_default(),
+            bug_ref: labels.bug_ref.clone().unwrap_or_default(),
+            created_at: labels.created_at.clone().unwrap_or_default(),
+            tags: labels.tags.clone(),
+        }),
         Payload::CaseStarted { mode, tool_mode, invocation_id } => Wire::CaseStarted(pb::CaseStarted {
             name: String::new(),
             mode: mode.clone(),
@@ -302,7 +360,15 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     let payload = match event.payload {
         None => return Ok(None),
         Some(Wire::RunStarted(run)) => Payload::RunStarted(Box::new(run_from_proto(run)?)),
-        Some(Wire::CasePlanned(planned)) => Payload::CasePlanned { name: planned.name },
+        Some(Wire::CasePlanned(planned)) => {
+            let labels = Labels {
+                difficulty: some_text(planned.difficulty),
+                bug_ref: some_text(planned.bug_ref),
+                created_at: some_text(planned.created_at),
+                tags: planned.tags,
+            };
+            Payload::CasePlanned { name: planned.name, labels }
+        }
         Some(Wire::CaseStarted(started)) => Payload::CaseStarted {
             tool_mode: tool_mode_from_proto(started.tool_mode)?,
             mode: started.mode,
@@ -368,14 +434,13 @@ fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, Wire
             })
         })
         .collect::<Result<_, WireError>>()?;
-    let text = |text: String| (!text.is_empty()).then_some(text);
     Ok(CaseResult {
         outcome: outcome_from_proto(finished.outcome, "case_finished.outcome")?,
         cause: cause_from_proto(finished.cause)?,
         blame: blame_from_proto(finished.blame)?,
-        error: text(finished.error),
-        failed_assertion: text(finished.failed_assertion),
-        warning: text(finished.warning),
+        error: some_text(finished.error),
+        failed_assertion: some_text(finished.failed_assertion),
+        warning: some_text(finished.warning),
         warnings: finished.warnings,
         assertions,
         transcript: Transcript {
@@ -386,6 +451,11 @@ fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, Wire
         },
         total_turns: finished.total_turns,
     })
+}
+
+/// A text that is left empty where there is none.
+fn some_text(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 const fn outcome_to_proto(outcome: Outcome) -> pb::Outcome {
@@ -498,7 +568,7 @@ mod tests {
 
     use super::*;
     use crate::conversation::{
-        AgentCard, AgentEvent, AgentEventKind, Fault, FaultOrigin, FinishReason, Finished, JsonText, Part,
+        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, JsonText, Part,
         Payload as Args, Role, ToolCall, ToolOutcome, ToolSpec, Usage,
     };
 
@@ -507,7 +577,8 @@ mod tests {
     }
 
     fn usage() -> Usage {
-        Usage { input_tokens: Some(7), output_tokens: Some(0), ..Usage::default() }
+        let cost = Some(Cost { nano_usd: 32_000_000, estimated: true });
+        Usage { input_tokens: Some(7), output_tokens: Some(0), cost, ..Usage::default() }
     }
 
     fn run() -> Run {
@@ -516,16 +587,24 @@ mod tests {
             spec: RunSpec {
                 bundle: [7; 32],
                 bundle_size: 9,
-                agent_id: "weather".to_owned(),
                 case_patterns: vec!["a.*".to_owned()],
+                tiers: vec!["golden".to_owned()],
+                difficulties: vec!["edge".to_owned()],
+                tags: vec!["eu".to_owned()],
+                check_arguments: true,
+                snapshot_agent: Some("prices".to_owned()),
+                prices: Prices(std::collections::BTreeMap::from([(
+                    "m*".to_owned(),
+                    Price { input: 1, output: 2, cache_read: Some(0), cache_write: None },
+                )])),
                 cases: vec![("s.json".to_owned(), "a".to_owned())],
                 concurrency: 3,
                 case_timeout: Duration::from_millis(1500),
-                suites: vec!["s.json".to_owned()],
                 targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
                 strict: true,
                 all_assertions: true,
                 tool_mode: ToolMode::RoutingOnly,
+                ..RunSpec::new("weather", vec!["s.json".to_owned()])
             },
             state: State::Cancelling,
             totals: Totals {
@@ -624,7 +703,15 @@ mod tests {
         };
         let payloads = [
             Payload::RunStarted(Box::new(run())),
-            Payload::CasePlanned { name: "n".to_owned() },
+            Payload::CasePlanned {
+                name: "n".to_owned(),
+                labels: Labels {
+                    difficulty: Some("edge".to_owned()),
+                    bug_ref: Some("FORGE-1".to_owned()),
+                    created_at: Some("2026-01-05".to_owned()),
+                    tags: vec!["eu".to_owned()],
+                },
+            },
             Payload::CaseStarted {
                 mode: "single".to_owned(),
                 tool_mode: ToolMode::Stub,

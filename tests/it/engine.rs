@@ -273,18 +273,10 @@ impl Setup {
         let (agent, server) = over_a_pipe(agent).await;
         let suite = suite::parse("a.golden.json", self.cases.as_bytes()).expect("a suite");
         let spec = RunSpec {
-            bundle: [0; 32],
-            bundle_size: 0,
-            agent_id: "scripted".to_owned(),
-            case_patterns: Vec::new(),
-            cases: Vec::new(),
             concurrency: self.concurrency,
             case_timeout: self.timeout,
-            suites: vec!["a.golden.json".to_owned()],
-            targets: Vec::new(),
-            strict: false,
-            all_assertions: false,
             tool_mode: self.tool_mode,
+            ..RunSpec::new("scripted", vec!["a.golden.json".to_owned()])
         };
         let plan = plan(vec![suite], forge::suite::template::Data::default(), &spec).expect("cases");
         let run = Run {

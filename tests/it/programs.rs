@@ -110,7 +110,7 @@ fn exit_codes() {
         (&["run", "silent.golden.json", "-n", &agent], 3, &["no input message", "1 errored"]),
         (&["run", "empty.golden.json", "-n", &agent], 4, &["nothing selected: the suite holds no cases"]),
         (&["run", "folder", "-n", &agent], 4, &["nothing selected: folder holds no eval files"]),
-        (&["run", "good.golden.json", "-n", &agent, "--run", "zzz"], 4, &["nothing selected: none of the 1 cases"]),
+        (&["run", "good.golden.json", "-n", &agent, "--run", "zzz"], 4, &["nothing selected: the one case does not match"]),
         (&["run", "unasserted.golden.json", "-n", &agent], 0, &["⚠ no assertions"]),
         (&["run", "unasserted.golden.json", "-n", &agent, "--strict"], 1, &["→ no assertions"]),
         (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 case"]),

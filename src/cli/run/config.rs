@@ -9,6 +9,7 @@ use super::{OUTPUT_DIR, RunArgs, SEED_MANIFEST, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::error::did_you_mean;
+use crate::usage::{Price, Prices, nano_usd};
 
 const NAME: &str = "forge.config.json";
 const KEYS: &[&str] = &[
@@ -23,7 +24,9 @@ const KEYS: &[&str] = &[
     "timeoutMs",
     "toolRegistryPath",
     "toolMode",
+    "prices",
 ];
+const PRICE_KEYS: &[&str] = &["input", "output", "cacheRead", "cacheWrite"];
 
 /// A configuration file, read but not yet merged.
 pub(super) struct Config {
@@ -97,7 +100,39 @@ impl Config {
             Some("routing-only") => Some(Tools::RoutingOnly),
             Some(other) => return Err(self.refuse("toolMode", &format!("{other:?} is neither live nor routing-only"))),
         });
+        args.prices = self.prices()?;
         self.fill_snapshot(args)
+    }
+
+    /// `"prices": {"gpt-4o*": {"input": 2.5, "output": 10}}`, in US dollars for a million tokens.
+    fn prices(&self) -> Result<Prices, CliError> {
+        let Some(prices) = self.get("prices") else { return Ok(Prices::default()) };
+        let hint = "as in {\"gpt-4o*\": {\"input\": 2.5, \"output\": 10}}, in US dollars for a million tokens";
+        if !matches!(prices.value, Value::Object(_)) {
+            return Err(self.refuse("prices", "must be an object of models").hint(hint));
+        }
+        let mut read = Prices::default();
+        for (model, entry) in prices.members() {
+            let refuse = |line: u32, what: String| {
+                CliError::new(Exit::Usage, format!("{}, line {line}: prices.{model}{what}", self.path.display()))
+            };
+            if let Some((key, value)) = entry.members().iter().find(|(key, _)| !PRICE_KEYS.contains(&key.as_str())) {
+                let error = refuse(value.line, format!(".{key}: there is no such key"));
+                return Err(error.hint(did_you_mean(key, PRICE_KEYS).unwrap_or_else(|| hint.to_owned())));
+            }
+            let amount = |key: &str| match entry.get(key) {
+                None => Ok(None),
+                Some(value) => value.as_f64().and_then(nano_usd).map(Some).ok_or_else(|| {
+                    refuse(value.line, format!(".{key}: must be US dollars for a million tokens, from 0 to 1000000"))
+                }),
+            };
+            let (Some(input), Some(output)) = (amount("input")?, amount("output")?) else {
+                return Err(refuse(entry.line, " needs input and output".to_owned()).hint(hint));
+            };
+            let (cache_read, cache_write) = (amount("cacheRead")?, amount("cacheWrite")?);
+            read.0.insert(model.clone(), Price { input, output, cache_read, cache_write });
+        }
+        Ok(read)
     }
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {

@@ -1,7 +1,5 @@
 //! How a run is going, on stderr: a bar with counts and the cases in flight on a terminal, plain lines elsewhere.
 
-use std::collections::HashMap;
-
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -17,8 +15,6 @@ pub(super) struct Progress {
     passed: u32,
     failed: u32,
     in_flight: Vec<String>,
-    /// What the cases are about, by suite and id.
-    names: HashMap<(String, String), String>,
 }
 
 enum How {
@@ -42,24 +38,13 @@ impl Progress {
         } else {
             How::Lines
         };
-        Self { how, passed: 0, failed: 0, in_flight: Vec::new(), names: HashMap::new() }
-    }
-
-    /// What a case is about.
-    pub(super) fn name(&self, case: &(String, String)) -> &str {
-        self.names.get(case).map(String::as_str).unwrap_or_default()
+        Self { how, passed: 0, failed: 0, in_flight: Vec::new() }
     }
 
     /// Shows what an event means.
     pub(super) fn take(&mut self, event: &RunEvent) {
         let id = event.case.as_ref().map(|case| printable(&case.case_id)).unwrap_or_default();
         match &event.payload {
-            Payload::CasePlanned { name } => {
-                if let Some(case) = &event.case {
-                    self.names.insert((case.suite.to_string(), case.case_id.to_string()), name.clone());
-                }
-                return;
-            }
             Payload::CaseStarted { .. } => self.in_flight.push(id),
             Payload::CaseFinished(result) => {
                 if let Some(position) = self.in_flight.iter().position(|other| *other == id) {
@@ -80,7 +65,11 @@ impl Progress {
                 }
             }
             Payload::Warning(text) => self.note(&format!("⚠ {text}")),
-            Payload::RunStarted(_) | Payload::Agent(_) | Payload::StubServed { .. } | Payload::RunFinished(_) => return,
+            Payload::RunStarted(_)
+            | Payload::CasePlanned { .. }
+            | Payload::Agent(_)
+            | Payload::StubServed { .. }
+            | Payload::RunFinished(_) => return,
         }
         if let How::Bar(bar) = &self.how {
             let counts = format!("{} passed, {} failed", self.passed, self.failed);

@@ -10,7 +10,7 @@ use forge::check::{self, Context};
 use forge::conversation::{Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
 use forge::json::Json;
-use forge::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
+use forge::plan::RunSpec;
 use forge::report::console::{self, Line};
 use forge::report::{Verdicts, suite_result};
 use forge::suite::registry::Registry;
@@ -253,7 +253,7 @@ impl Recorded {
             }
             _ => return Err("one of response and failure is needed".to_owned()),
         };
-        Ok(Exchange { transcript, failure, warnings: Vec::new() })
+        Ok(Exchange { transcript, failure, ..Exchange::default() })
     }
 }
 
@@ -315,7 +315,11 @@ fn judge(
     let mut results = Vec::new();
     for case in &suite.cases {
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), attempt: 1 };
-        take(&mut verdicts, &case_ref, event::Payload::CasePlanned { name: case.description.clone() });
+        take(
+            &mut verdicts,
+            &case_ref,
+            event::Payload::CasePlanned { name: case.description.clone(), labels: forge::suite::Labels::default() },
+        );
         results.push((case_ref, judge_case(case, recorded.get(&case.id), context)?));
     }
     for (case_ref, result) in results {
@@ -363,20 +367,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         staleness: None,
         comparison: None,
     };
-    let spec = RunSpec {
-        bundle: [0; 32],
-        bundle_size: 0,
-        agent_id: "agent".to_owned(),
-        case_patterns: Vec::new(),
-        cases: Vec::new(),
-        concurrency: 1,
-        case_timeout: DEFAULT_CASE_TIMEOUT,
-        suites: vec![suite.path.clone()],
-        targets: Vec::new(),
-        strict,
-        all_assertions: false,
-        tool_mode: ToolMode::Live,
-    };
+    let spec = RunSpec { strict, ..RunSpec::new("agent", vec![suite.path.clone()]) };
     Run {
         run_id: "run".to_owned(),
         spec,
