@@ -1,12 +1,14 @@
 //! Judges a case: (case, what the agent said and did) → verdict. Pure: no clock, no network, no order of arrival.
 
+pub mod arguments;
 mod contract;
 mod params;
 
-use crate::conversation::{Exchange, Failure, ToolMode};
+use crate::conversation::{Exchange, Failure, ToolCall, ToolMode};
 use crate::suite::Case;
 use crate::suite::template::Data;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
+use arguments::Schemas;
 
 /// What a verdict depends on besides the case and the evidence.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +19,10 @@ pub struct Context<'a> {
     pub all_assertions: bool,
     /// What happened to the tools of this case.
     pub tool_mode: ToolMode,
+    /// What the tools declare about their arguments; `None`: nobody looks at it.
+    pub schemas: Option<&'a Schemas>,
+    /// Arguments that do not fit fail the case instead of warning.
+    pub check_arguments: bool,
     /// What template tokens stand for.
     pub data: &'a Data,
     /// Tokens of the response; `None`: what the agent measured, else an estimate where an assertion asks for them.
@@ -33,7 +39,9 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         let (outcome, cause, blame, error) = describe(failure);
         return CaseResult { warnings, ..CaseResult::without_assertions(outcome, cause, blame, error, transcript) };
     }
-    let assertions = contract::evaluate(case, &transcript, context);
+    let mut assertions = contract::evaluate(case, &transcript, context);
+    let mut warnings = warnings;
+    check_arguments(&transcript.tool_calls, context, &mut assertions, &mut warnings);
     let mut result = CaseResult {
         outcome: Outcome::Passed,
         cause: None,
@@ -79,6 +87,40 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         }
     }
     result
+}
+
+/// Most remarks about arguments that are told of one case.
+const MAX_ARGUMENT_WARNINGS: usize = 10;
+
+/// Looks at the arguments of the tool calls: as an assertion behind all others if the run asks for it, else as warnings.
+fn check_arguments(
+    calls: &[ToolCall],
+    context: &Context<'_>,
+    assertions: &mut Vec<AssertionResult>,
+    warnings: &mut Vec<String>,
+) {
+    let Some(schemas) = context.schemas.filter(|schemas| schemas.know_any(calls)) else { return };
+    let stopped = assertions.iter().any(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
+    if context.check_arguments && stopped && !context.all_assertions {
+        return;
+    }
+    let mut violations = calls.iter().flat_map(|call| schemas.violations(call));
+    if context.check_arguments {
+        let reason = violations.next();
+        assertions.push(AssertionResult {
+            name: "toolArguments".to_owned(),
+            outcome: if reason.is_some() { Outcome::Failed } else { Outcome::Passed },
+            reason: reason.unwrap_or_default(),
+            unresolved_tokens: Vec::new(),
+        });
+    } else {
+        let told = violations.by_ref().take(MAX_ARGUMENT_WARNINGS);
+        warnings.extend(told.map(|violation| format!("arguments: {violation}")));
+        let more = violations.count();
+        if more > 0 {
+            warnings.push(format!("arguments: {more} more violations"));
+        }
+    }
 }
 
 /// The verdict on a case that holds nothing to send; the agent is not called.

@@ -272,6 +272,11 @@ async fn run_on(
         // An agent that is only known by its address.
         targets.push((name.to_owned(), name.to_owned()));
     }
+    if let Some(provider) = args.snapshot_agent.as_ref().filter(|provider| Target::looks_like_one(provider))
+        && !targets.iter().any(|(id, _)| id == provider)
+    {
+        targets.push((provider.clone(), provider.clone()));
+    }
     let spec = RunSpec {
         bundle: bundle::digest(&packed),
         bundle_size: packed.len() as u64,
@@ -418,8 +423,11 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
 fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
     let run = &ended.run;
     if let Some(fault) = &run.error {
-        return Err(CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message))
-            .hint("is it running, and is this its address?"));
+        let error = CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message));
+        return Err(match fault.reason.as_str() {
+            "AGENT_UNREACHABLE" => error.hint("is it running, and is this its address?"),
+            _ => error,
+        });
     }
     let look: Look = look();
     for (index, suite) in run.suites.iter().enumerate() {

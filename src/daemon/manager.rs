@@ -69,6 +69,9 @@ pub enum CreateError {
     /// The suites are invalid.
     #[error(transparent)]
     Suites(#[from] SuiteErrors),
+    /// The bundle holds a snapshot, and somebody shall be asked for one.
+    #[error("the bundle holds a snapshot, and snapshot_agent_id names somebody to ask for one")]
+    TwoSnapshots,
     /// There is nothing to run.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -138,6 +141,11 @@ impl Manager {
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
         let Opened { plan, baselines, registry } = planned.map_err(|_| CreateError::Died)??;
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
+        let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
+        let snapshot = provider.transpose()?;
+        if snapshot.is_some() && plan.data.snapshot.is_some() {
+            return Err(CreateError::TwoSnapshots);
+        }
         let run = Run {
             run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
             state: State::Queued,
@@ -157,7 +165,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(Job { run: run.clone(), plan, agent, baselines, registry });
+            self.start(Job { run: run.clone(), plan, agent, baselines, registry, snapshot });
         }
         Ok((run, deduplicated))
     }

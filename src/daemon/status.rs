@@ -55,9 +55,10 @@ pub fn of_create(error: &CreateError) -> Status {
     match error {
         CreateError::Stopping => with_reason(Code::Unavailable, "DRAINING", error.to_string()),
         CreateError::Bundles(error) => of_bundles(error),
-        CreateError::Bundle(_) | CreateError::NoSuchSuite(_) | CreateError::Baseline(..) => {
-            with_reason(Code::InvalidArgument, INVALID, chain(error))
-        }
+        CreateError::Bundle(_)
+        | CreateError::NoSuchSuite(_)
+        | CreateError::Baseline(..)
+        | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
         CreateError::Plan(PlanError::Pattern { .. }) => with_reason(Code::InvalidArgument, INVALID, error.to_string()),
         CreateError::Plan(PlanError::NothingSelected(_)) => {

@@ -110,6 +110,11 @@ impl Agent {
         Self { name: name.to_owned(), url: url.to_owned(), channel }
     }
 
+    /// The connection, for the other services that an agent may serve.
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     fn client(&self) -> AgentEndpointClient<Channel> {
         AgentEndpointClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }

@@ -92,6 +92,9 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
         let _ = writeln!(out, "  {}", compared(comparison));
     }
     let yellow = look.style(AnsiColor::Yellow.on_default());
+    for difference in suite.comparison.iter().flat_map(|comparison| &comparison.differences) {
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} compared with {}", printable(difference));
+    }
     let stale = suite.staleness.iter().flat_map(|staleness| &staleness.warnings).map(|warning| &warning.short);
     for warning in stale.chain(warnings) {
         let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));

@@ -2,7 +2,7 @@
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `exitCode`; in its summary `errored` and `notRun`;
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `errored` and `notRun`;
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `usage`, `toolCalls`, `response`,
 //! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
@@ -189,6 +189,7 @@ struct Tail<'a> {
     new_passes: &'a [String],
     new_cases: &'a [String],
     vanished_cases: &'a [String],
+    baseline_differences: &'a [String],
     exit_code: u8,
 }
 
@@ -226,6 +227,7 @@ impl<'a> Tail<'a> {
             new_passes: ids(|compared| &compared.new_passes),
             new_cases: ids(|compared| &compared.new_cases),
             vanished_cases: ids(|compared| &compared.vanished_cases),
+            baseline_differences: ids(|compared| &compared.differences),
             exit_code: run.exit_code(),
         }
     }

@@ -62,19 +62,32 @@ async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_
     // What was spent on a call without an answer is not estimated: nobody knows how far the agent came.
     let price = shared.spec.prices.of(model).filter(|_| is_measured || exchange.failure.is_none());
     let estimates = price.is_some() && !is_measured;
+    let is_slow = estimates
+        || shared.schemas.is_slow(&exchange.transcript.tool_calls)
+        || planned.case().assertions.iter().any(Assertion::is_slow);
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
+        let (schemas, check_arguments) = (Arc::clone(&shared.schemas), shared.spec.check_arguments);
         move || {
             let mut exchange = exchange;
             if let Some(price) = price {
                 add_cost(&mut exchange.transcript, &planned.case().messages, price);
             }
-            let context = Context { strict, all_assertions, tool_mode, data: &data, tokens: None, cost_usd: None };
+            let context = Context {
+                strict,
+                all_assertions,
+                tool_mode,
+                schemas: Some(&schemas),
+                check_arguments,
+                data: &data,
+                tokens: None,
+                cost_usd: None,
+            };
             check::judge(planned.case(), exchange, &context)
         }
     };
-    if !estimates && !planned.case().assertions.iter().any(Assertion::is_slow) {
+    if !is_slow {
         return judge();
     }
     match tokio::task::spawn_blocking(judge).await {

@@ -1,13 +1,14 @@
 //! The engine: runs a plan against an agent and writes what happens into the run's log. The only place that awaits
 //! agents.
 //!
-//! [`execute`] is one run from `RunStarted` to `RunFinished`; `scheduler` decides when a case may start, `case` runs
+//! [`execute`] is one run from `RunStarted` to `RunFinished`; `prepare` asks for what the cases need; `scheduler` decides when a case may start, `case` runs
 //! one case, `call` makes one call and keeps its time. Verdicts are made elsewhere ([`crate::check`]), from what was
 //! recorded.
 
 mod call;
 mod case;
 mod journal;
+mod prepare;
 mod scheduler;
 
 use std::collections::{HashMap, HashSet};
@@ -18,22 +19,20 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::conversation::{CancelReason, Description, Fault, FaultOrigin};
+use crate::check::arguments::Schemas;
+use crate::conversation::{AgentCard, CancelReason, Description, Fault};
 use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
 use crate::suite::Suite;
 use crate::suite::registry::Registry;
-use crate::suite::staleness::staleness;
 use crate::suite::template::Data;
-use crate::verdict::baseline::{Baseline, Comparison};
+use crate::verdict::baseline::{Baseline, Comparison, Setting};
 use crate::verdict::{Blame, CaseResult, Cause};
 use journal::Journal;
 pub use journal::LogClosed;
-
-/// Time to reach the agent before the first case; after that the run cannot begin.
-const PATIENCE: Duration = Duration::from_secs(3);
+use prepare::{Prepared, Prevented, prepare};
 
 /// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +104,8 @@ struct Shared {
     farewells: Farewells,
     /// What template tokens stand for.
     data: Arc<Data>,
+    /// What the tools declare about their arguments.
+    schemas: Arc<Schemas>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -135,6 +136,8 @@ pub struct Job {
     pub baselines: Vec<Baseline>,
     /// The tools of today; `None`: those that the agent declares.
     pub registry: Option<Registry>,
+    /// Whom to ask for the values of snapshot tokens; `None`: the plan has what there is.
+    pub snapshot: Option<Agent>,
 }
 
 /// Executes a run to its end and writes its log to `events`.
@@ -147,56 +150,42 @@ pub async fn execute(
     farewells: Farewells,
     control: Control,
 ) -> Result<(), LogClosed> {
-    let Job { mut run, plan, agent, baselines, registry } = job;
+    let mut run = job.run.clone();
     run.state = State::Running;
-    run.agent_endpoint = agent.url.clone();
-    let spec = run.spec.clone();
+    run.agent_endpoint = job.agent.url.clone();
     let journal = Journal::new(events, run.clone());
     journal.run(Payload::RunStarted(Box::new(run))).await?;
-    journal.planned(&plan.cases).await?;
-    let described = tokio::select! {
-        biased;
-        () = control.stop.cancelled() => {
-            journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why())).await?;
+    journal.planned(&job.plan.cases).await?;
+    let prepared = match prepare(&job, &journal, &control).await? {
+        Ok(prepared) => prepared,
+        Err(Prevented::Stopped) => {
+            let not_run = || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why());
+            journal.not_run(&job.plan.cases, not_run).await?;
             return finish(&journal, State::Cancelled, None, None).await;
         }
-        described = agent.describe(PATIENCE) => described,
-    };
-    let (description, undeclared) = match described {
-        Ok(described) => described,
-        Err(error) => {
-            let message = error.to_string();
-            journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Unreachable, Blame::Network, &message)).await?;
-            let fault = Fault {
-                code: tonic::Code::Unavailable.into(),
-                reason: "AGENT_UNREACHABLE".to_owned(),
-                message: format!("agent {:?}: {message}", agent.name),
-                origin: FaultOrigin::Transport,
-                retryable: true,
-            };
+        Err(Prevented::Trouble { fault, cause, blame }) => {
+            journal.not_run(&job.plan.cases, || CaseResult::not_run(cause, blame, &fault.message)).await?;
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    if undeclared {
-        let text = "the agent does not describe itself; it is taken for one without capabilities and tools";
-        journal.run(Payload::Warning(text.to_owned())).await?;
-    }
+    let Job { run, plan, agent, baselines, .. } = job;
+    let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
-    check_staleness(&plan.suites, registry.or_else(|| Registry::from_agent(&card.tools)), &journal).await?;
     let suites = plan.suites.clone();
     let shared = Shared {
-        run_id: journal.current().run_id,
-        spec,
+        run_id: run.run_id,
+        spec: run.spec,
         agent,
         description,
         journal: journal.clone(),
         control: control.clone(),
         farewells,
-        data: Arc::clone(&plan.data),
+        data,
+        schemas,
         bent: Mutex::default(),
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;
-    let comparisons = compare(&suites, &baselines, &journal).await?;
+    let comparisons = compare(&suites, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed == totals.total;
@@ -205,36 +194,16 @@ pub async fn execute(
     finish(&journal, state, Some(card), None).await
 }
 
-/// Compares what the files recorded with the tools of today.
-async fn check_staleness(
-    suites: &[Arc<Suite>],
-    registry: Option<Registry>,
-    journal: &Journal,
-) -> Result<(), LogClosed> {
-    let Some(registry) = registry else {
-        let recorded = ["descriptionHash", "registrySize", "toolVersion"];
-        let records = |suite: &Arc<Suite>| {
-            suite.metadata.as_ref().is_some_and(|metadata| recorded.iter().any(|key| metadata.get(key).is_some()))
-        };
-        if suites.iter().any(records) {
-            let text = "the agent declares no tools, and there is no registry: staleness is not checked";
-            journal.run(Payload::Warning(text.to_owned())).await?;
-        }
-        return Ok(());
-    };
-    let checked = suites.iter().map(|suite| staleness(suite.metadata.as_ref(), &suite.tool_name, &registry));
-    journal.checked(checked.collect());
-    Ok(())
-}
-
 /// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.
 async fn compare(
     suites: &[Arc<Suite>],
     baselines: &[Baseline],
+    card: &AgentCard,
     journal: &Journal,
 ) -> Result<Vec<Option<Comparison>>, LogClosed> {
+    let infos = journal.current().suites;
     let mut comparisons = Vec::new();
-    for suite in suites {
+    for (suite, info) in suites.iter().zip(&infos) {
         let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
         let baseline = Baseline::choose(baselines, &suite.tool_name, suite.tier.name(), |id| ids.contains(id));
         if let (None, Some(other)) = (baseline, baselines.first()) {
@@ -252,16 +221,29 @@ async fn compare(
         comparisons.push(baseline.map(|baseline| {
             let in_order = suite.cases.iter().map(|case| case.id.as_str());
             let current = in_order.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
-            baseline.compare(current, |id| ids.contains(id))
+            baseline.compare(current, |id| ids.contains(id), &setting(info, card))
         }));
     }
     Ok(comparisons)
 }
 
+/// What a suite is run with.
+fn setting(suite: &SuiteInfo, card: &AgentCard) -> Setting {
+    let today = suite.staleness.as_ref();
+    Setting {
+        eval_file_hash: suite.eval_file_hash.clone(),
+        agent_version: card.version.clone(),
+        agent_model: card.model.clone(),
+        description_hash: today.and_then(|today| today.description_hash.clone()).unwrap_or_default(),
+        tool_version: today.and_then(|today| today.tool_version.clone()).unwrap_or_default(),
+        registry_size: today.map(|today| today.registry_size.to_string()).unwrap_or_default(),
+    }
+}
+
 async fn finish(
     journal: &Journal,
     state: State,
-    agent: Option<crate::conversation::AgentCard>,
+    agent: Option<AgentCard>,
     error: Option<Fault>,
 ) -> Result<(), LogClosed> {
     let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current() };

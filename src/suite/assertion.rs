@@ -123,6 +123,30 @@ impl Assertion {
         }
     }
 
+    /// The paths of the snapshot tokens in it, repeats included.
+    #[must_use]
+    pub fn snapshot_paths(&self) -> Vec<String> {
+        let of = |template: &Template| template.snapshot_paths().map(str::to_owned).collect::<Vec<_>>();
+        let of_operand = |operand: &Operand| match operand {
+            Operand::Text(template) => of(template),
+            Operand::Json(template) => template.snapshot_paths(),
+        };
+        match self {
+            Self::ResponseContains(texts) | Self::ResponseNotContains(texts) => texts.iter().flat_map(of).collect(),
+            Self::ResponseContainsAny(groups) => groups.iter().flatten().flat_map(of).collect(),
+            Self::ToolParams(params) => params
+                .iter()
+                .flat_map(|param| match &param.check {
+                    ParamCheck::Equals(operand) | ParamCheck::OneOfValue(operand) => of_operand(operand),
+                    ParamCheck::OneOf(operands) => operands.iter().flat_map(of_operand).collect(),
+                    ParamCheck::Contains(template) | ParamCheck::Matches(template) => of(template),
+                    ParamCheck::Exists | ParamCheck::NotExists => Vec::new(),
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The key in `expect`.
     #[must_use]
     pub const fn name(&self) -> &'static str {

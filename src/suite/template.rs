@@ -91,6 +91,14 @@ impl Template {
         if unresolved.is_empty() { Ok(text) } else { Err(unresolved) }
     }
 
+    /// The paths of its snapshot tokens, repeats included.
+    pub fn snapshot_paths(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Token(Token { source: Source::Snapshot, path, .. }) => Some(path.as_str()),
+            Part::Token(_) | Part::Text(_) => None,
+        })
+    }
+
     /// The elements of the array that the whole text stands for, if it is exactly one token for an array.
     #[must_use]
     pub fn as_array<'a>(&self, data: &'a Data) -> Option<&'a [Json]> {
@@ -179,6 +187,24 @@ impl JsonTemplate {
         let mut unresolved = Vec::new();
         let resolved = resolve_in(&self.0, data, &mut unresolved);
         if unresolved.is_empty() { Ok(resolved) } else { Err(unresolved) }
+    }
+}
+
+impl JsonTemplate {
+    /// The paths of the snapshot tokens in its texts, repeats included.
+    #[must_use]
+    pub fn snapshot_paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        let mut open = vec![&self.0];
+        while let Some(json) = open.pop() {
+            match &json.value {
+                Value::String(text) => paths.extend(Template::parse(text).snapshot_paths().map(str::to_owned)),
+                Value::Array(items) => open.extend(items),
+                Value::Object(members) => open.extend(members.iter().map(|(_, value)| value)),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+        paths
     }
 }
 

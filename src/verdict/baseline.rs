@@ -16,8 +16,61 @@ pub struct Baseline {
     pub tool_name: String,
     /// `golden` or `labeled`; empty when the result does not say.
     pub tier: String,
+    /// What it was run with.
+    pub setting: Setting,
     /// Its cases: id, and whether it passed; `None` when it could not be judged, or was not run.
     pub cases: Vec<(String, Option<bool>)>,
+}
+
+/// What a suite was run with, as far as its result tells; empty where it does not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Setting {
+    /// Hash of the eval file.
+    pub eval_file_hash: String,
+    /// Version or build of the agent.
+    pub agent_version: String,
+    /// The agent's model.
+    pub agent_model: String,
+    /// Hash of the tool's description.
+    pub description_hash: String,
+    /// Version of the tool.
+    pub tool_version: String,
+    /// Number of tools.
+    pub registry_size: String,
+}
+
+impl Setting {
+    /// Reads what a result tells about it.
+    fn read(json: &Json) -> Self {
+        let text = |object: &str, key: &str| match json.get(object).and_then(|object| object.get(key)) {
+            Some(Json { value: Value::String(text), .. }) => text.clone(),
+            Some(number @ Json { value: Value::Number(_), .. }) => number.stringify(),
+            _ => String::new(),
+        };
+        Self {
+            eval_file_hash: text("metadata", "evalFileHash"),
+            agent_version: text("agent", "version"),
+            agent_model: text("agent", "model"),
+            description_hash: text("metadata", "descriptionHash"),
+            tool_version: text("metadata", "toolVersion"),
+            registry_size: text("metadata", "registrySize"),
+        }
+    }
+
+    /// What is not the same in both, in words; what one of them does not tell is not compared.
+    #[must_use]
+    pub fn differences(before: &Self, now: &Self) -> Vec<String> {
+        let pairs = [
+            ("another text of the eval file", &before.eval_file_hash, &now.eval_file_hash),
+            ("another build of the agent", &before.agent_version, &now.agent_version),
+            ("another model", &before.agent_model, &now.agent_model),
+            ("another description of the tool", &before.description_hash, &now.description_hash),
+            ("another version of the tool", &before.tool_version, &now.tool_version),
+            ("another number of tools", &before.registry_size, &now.registry_size),
+        ];
+        let differ = pairs.iter().filter(|(_, then, now)| !then.is_empty() && !now.is_empty() && then != now);
+        differ.map(|(what, then, now)| format!("{what} ({then}, now {now})")).collect()
+    }
 }
 
 /// What came of a comparison; ids in the order of their files.
@@ -33,6 +86,8 @@ pub struct Comparison {
     pub new_cases: Vec<String>,
     /// Cases of the earlier run that the file does not hold any more.
     pub vanished_cases: Vec<String>,
+    /// What else was not the same then, in words: it may be the reason for what differs.
+    pub differences: Vec<String>,
 }
 
 impl Baseline {
@@ -75,7 +130,8 @@ impl Baseline {
             return Err(format!("line {}: there are no cases to compare with", json.line));
         }
         let tier = json.get("tier").and_then(Json::as_str).unwrap_or_default().to_owned();
-        Ok(Self { run_id: text("runId")?, tool_name: text("toolName")?, tier, cases })
+        let setting = Setting::read(json);
+        Ok(Self { run_id: text("runId")?, tool_name: text("toolName")?, tier, setting, cases })
     }
 
     /// The one of `baselines` that a suite is compared with: of the same tool and tier, and of those the one that shares
@@ -92,16 +148,19 @@ impl Baseline {
         baselines.iter().filter(fits).max_by_key(|baseline| baseline.cases.iter().filter(|(id, _)| in_file(id)).count())
     }
 
-    /// Compares with what came of the cases now: `current` in file order, and every id that the file holds.
+    /// Compares with what came of the cases now: `current` in file order, every id that the file holds, and what it was
+    /// run with.
     #[must_use]
     pub fn compare<'a>(
         &self,
         current: impl IntoIterator<Item = (&'a str, bool)>,
         in_file: impl Fn(&str) -> bool,
+        now: &Setting,
     ) -> Comparison {
         let before: HashMap<&str, Option<bool>> =
             self.cases.iter().map(|(id, passed)| (id.as_str(), *passed)).collect();
-        let mut comparison = Comparison { baseline_run_id: self.run_id.clone(), ..Comparison::default() };
+        let differences = Setting::differences(&self.setting, now);
+        let mut comparison = Comparison { baseline_run_id: self.run_id.clone(), differences, ..Comparison::default() };
         let mut seen = HashSet::new();
         for (id, passes) in current {
             seen.insert(id);
@@ -146,6 +205,7 @@ mod tests {
             run_id: "r".to_owned(),
             tool_name: "t".to_owned(),
             tier: tier.to_owned(),
+            setting: Setting::default(),
             cases: vec![(id.to_owned(), Some(true))],
         };
         let baselines = [of("golden", "g"), of("labeled", "x"), of("labeled", "l")];
@@ -161,7 +221,7 @@ mod tests {
     fn a_case_without_a_verdict_then_is_compared_with_nothing_now() {
         let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "a", "passed": false, "outcome": "errored"}]}"#;
         let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
-        let comparison = baseline.compare([("a", true)], |_| true);
+        let comparison = baseline.compare([("a", true)], |_| true, &Setting::default());
         assert_eq!(comparison, Comparison { baseline_run_id: "r".to_owned(), ..Comparison::default() });
     }
 
@@ -169,8 +229,25 @@ mod tests {
     fn a_rename_is_seen_from_both_sides() {
         let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "old", "passed": true}, {"id": "unselected", "passed": true}]}"#;
         let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
-        let comparison = baseline.compare([("new", false)], |id| id == "unselected");
+        let comparison = baseline.compare([("new", false)], |id| id == "unselected", &Setting::default());
         assert_eq!((comparison.new_cases, comparison.vanished_cases), (vec!["new".to_owned()], vec!["old".to_owned()]));
         assert!(comparison.regressions.is_empty());
+    }
+
+    #[test]
+    fn what_else_was_different_is_said() {
+        let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "a", "passed": true}],
+            "metadata": {"evalFileHash": "abc", "registrySize": 3, "toolVersion": null}, "agent": {"version": "1.0"}}"#;
+        let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
+        let now = Setting {
+            eval_file_hash: "abc".to_owned(),
+            agent_version: "1.1".to_owned(),
+            tool_version: "2.0".to_owned(),
+            registry_size: "4".to_owned(),
+            ..Setting::default()
+        };
+        let comparison = baseline.compare([("a", true)], |_| true, &now);
+        let expected = ["another build of the agent (1.0, now 1.1)", "another number of tools (3, now 4)"];
+        assert_eq!(comparison.differences, expected);
     }
 }

@@ -68,6 +68,8 @@ pub enum Cause {
     Cancelled,
     /// The case needs something that the agent does not offer.
     Unsupported,
+    /// The values of snapshot tokens could not be had, so no case of the run was run.
+    SnapshotError,
 }
 
 impl Cause {
@@ -90,6 +92,7 @@ impl Cause {
             Self::NoInput => "no_input",
             Self::Cancelled => "cancelled",
             Self::Unsupported => "unsupported",
+            Self::SnapshotError => "snapshot_error",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `forge.agent.v1` ↔ [`crate::conversation`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::agent as pb;
@@ -7,7 +8,7 @@ use crate::conversation::{
     AgentCard, AgentEvent, AgentEventKind, CancelReason, Cost, Description, Fault, FaultOrigin, FinishReason, Finished,
     Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
 };
-use crate::json::write_string;
+use crate::json::{Json, write_string};
 
 /// Longest error text that is kept, in characters; the rest is counted.
 const MAX_ERROR_CHARS: usize = 2_000;
@@ -480,6 +481,32 @@ pub fn usage_from_proto(usage: &pb::Usage) -> Usage {
             is_usd.then_some(Cost { nano_usd, estimated: cost.estimated })
         }),
     }
+}
+
+/// A request for the values at some paths.
+#[must_use]
+pub fn capture_to_proto(agent_id: &str, run_id: &str, paths: &[String], budget: Duration) -> pb::CaptureRequest {
+    let context = pb::CallContext {
+        agent_id: agent_id.to_owned(),
+        run_id: run_id.to_owned(),
+        budget: Some(duration_to_proto(budget)),
+        ..pb::CallContext::default()
+    };
+    pb::CaptureRequest { context: Some(context), paths: paths.to_vec() }
+}
+
+/// Reads captured values, and the paths without a value with the reasons.
+///
+/// # Errors
+/// When the values are no JSON.
+pub fn capture_from_proto(answer: pb::CaptureResponse) -> Result<(Option<Json>, BTreeMap<String, String>), WireError> {
+    let data = match json_from_proto(answer.data) {
+        None => None,
+        Some(Payload::Json(text)) => Some(text.parse()),
+        Some(Payload::Malformed(_)) => return Err(WireError::new("capture.data", "is no JSON")),
+    };
+    let unresolved = answer.unresolved.into_iter().map(|(path, fault)| (path, shorten(&fault.message)));
+    Ok((data, unresolved.collect()))
 }
 
 /// A tool mode.

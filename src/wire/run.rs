@@ -250,6 +250,7 @@ fn suite_to_proto(suite: &SuiteInfo) -> pb::SuiteInfo {
             new_passes: comparison.new_passes.clone(),
             new_cases: comparison.new_cases.clone(),
             vanished_cases: comparison.vanished_cases.clone(),
+            differences: comparison.differences.clone(),
         }),
     }
 }
@@ -279,6 +280,7 @@ fn suite_from_proto(suite: pb::SuiteInfo) -> SuiteInfo {
             new_passes: comparison.new_passes,
             new_cases: comparison.new_cases,
             vanished_cases: comparison.vanished_cases,
+            differences: comparison.differences,
         }),
     }
 }
@@ -494,6 +496,7 @@ const fn cause_to_proto(cause: Cause) -> pb::Cause {
         Cause::NoInput => pb::Cause::NoInput,
         Cause::Cancelled => pb::Cause::Cancelled,
         Cause::Unsupported => pb::Cause::Unsupported,
+        Cause::SnapshotError => pb::Cause::SnapshotError,
     }
 }
 
@@ -515,6 +518,7 @@ fn cause_from_proto(cause: i32) -> Result<Option<Cause>, WireError> {
         Ok(pb::Cause::NoInput) => Cause::NoInput,
         Ok(pb::Cause::Cancelled) => Cause::Cancelled,
         Ok(pb::Cause::Unsupported) => Cause::Unsupported,
+        Ok(pb::Cause::SnapshotError) => Cause::SnapshotError,
         Err(_) => return Err(WireError::new("case_finished.cause", format!("{cause} is no known cause"))),
     }))
 }
@@ -649,7 +653,14 @@ mod tests {
                     description_hash: None,
                     registry_size: 3,
                 }),
-                comparison: Some(Comparison { baseline_run_id: "b".to_owned(), ..Comparison::default() }),
+                comparison: Some(Comparison {
+                    baseline_run_id: "b".to_owned(),
+                    regressions: vec!["r".to_owned()],
+                    new_passes: vec!["p".to_owned()],
+                    new_cases: vec!["n".to_owned()],
+                    vanished_cases: vec!["v".to_owned()],
+                    differences: vec!["another model (a, now b)".to_owned()],
+                }),
             }],
         }
     }

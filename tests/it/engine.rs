@@ -12,19 +12,22 @@ use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
 use forge::run::{Control, Farewells, Job, execute, suite_infos};
 use forge::suite;
+use forge::usage::Price;
 use forge::verdict::{Blame, CaseResult, Cause, Outcome, Totals};
 use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
 use forge::wire::agent::invoke_request::Frame;
 use forge::wire::agent::invoke_response::Event;
+use forge::wire::agent::snapshot_provider_server::{SnapshotProvider, SnapshotProviderServer};
 use forge::wire::agent::{
-    AgentCard, DescribeRequest, DescribeResponse, FinishReason, InvokeAccepted, InvokeFinished, InvokeRequest,
-    InvokeResponse, Json, Limits, Message, Part, Role, TextDelta, ToolCallFinished, ToolCallStarted, json, part,
-    tool_call_finished, tool_result,
+    AgentCard, CaptureRequest, CaptureResponse, DescribeRequest, DescribeResponse, Fault, FinishReason, InvokeAccepted,
+    InvokeFinished, InvokeRequest, InvokeResponse, Json, Limits, Message, Part, Role, TextDelta, ToolCallFinished,
+    ToolCallStarted, ToolSpec, Usage, json, part, tool_call_finished, tool_result,
 };
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Router;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -38,6 +41,8 @@ enum Step {
     /// Waits for the daemon's result of a tool, and says it as text.
     AwaitResult,
     Answer(&'static str),
+    /// Finishes with that many tokens of output.
+    AnswerOf(&'static str, i64),
     Finish(FinishReason),
     Sleep(u64),
     /// Sends nothing more until cancelled, and then not either.
@@ -160,6 +165,13 @@ async fn play(
                 }
             },
             Answer(text) => finished(FinishReason::Completed, Some(text)),
+            AnswerOf(text, tokens) => match finished(FinishReason::Completed, Some(text)) {
+                Event::Finished(finished) => {
+                    let usage = Some(Usage { output_tokens: Some(tokens), ..Usage::default() });
+                    Event::Finished(InvokeFinished { usage, ..finished })
+                }
+                other => other,
+            },
             Finish(reason) => finished(reason, None),
             Sleep(millis) => {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -210,6 +222,28 @@ async fn play(
     }
 }
 
+/// Knows `a.b`, and says of all other paths that it does not.
+#[derive(Clone)]
+enum Provider {
+    Knows(&'static str),
+    Fails,
+}
+
+#[tonic::async_trait]
+impl SnapshotProvider for Provider {
+    async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<CaptureResponse>, Status> {
+        let Self::Knows(data) = self else { return Err(Status::internal("the exchange is closed")) };
+        let unknown = request.into_inner().paths.into_iter().filter(|path| path != "a.b");
+        Ok(Response::new(CaptureResponse {
+            data: Some(Json { form: Some(json::Form::Raw(data.as_bytes().to_vec())) }),
+            unresolved: unknown
+                .map(|path| (path, Fault { message: "no quote".to_owned(), ..Fault::default() }))
+                .collect(),
+            ..CaptureResponse::default()
+        }))
+    }
+}
+
 /// A run against a scripted agent, and what came of it.
 struct Outcomes {
     results: Vec<(String, CaseResult)>,
@@ -233,6 +267,10 @@ struct Setup {
     capabilities: Vec<&'static str>,
     tool_mode: ToolMode,
     max_concurrent: u32,
+    tools: Vec<ToolSpec>,
+    /// What else the request says.
+    ask: fn(&mut RunSpec),
+    provider: Option<Provider>,
     cancel_after: Option<(Duration, CancelReason)>,
 }
 
@@ -254,6 +292,9 @@ impl Setup {
             capabilities: vec!["tools.stub"],
             tool_mode: ToolMode::Live,
             max_concurrent: 0,
+            tools: Vec::new(),
+            ask: |_| {},
+            provider: None,
             cancel_after: None,
         }
     }
@@ -264,20 +305,28 @@ impl Setup {
         let limits = Limits { max_concurrent_invocations: self.max_concurrent, ..Limits::default() };
         let description = DescribeResponse {
             revision: 1,
-            card: Some(AgentCard { agent_id: "scripted".to_owned(), ..AgentCard::default() }),
+            card: Some(AgentCard {
+                agent_id: "scripted".to_owned(),
+                model: "gpt-test".to_owned(),
+                tools: self.tools,
+                ..AgentCard::default()
+            }),
             capabilities: self.capabilities.iter().map(|c| (*c).to_owned()).collect(),
             limits: Some(limits),
             ..DescribeResponse::default()
         };
         let agent = Scripted { scripts: Arc::new(self.scripts), description, seen: Arc::clone(&seen), begun };
-        let (agent, server) = over_a_pipe(agent).await;
+        let router = Server::builder().add_service(AgentEndpointServer::new(agent));
+        let (agent, server) =
+            over_a_pipe(router.add_optional_service(self.provider.map(SnapshotProviderServer::new))).await;
         let suite = suite::parse("a.golden.json", self.cases.as_bytes()).expect("a suite");
-        let spec = RunSpec {
+        let mut spec = RunSpec {
             concurrency: self.concurrency,
             case_timeout: self.timeout,
             tool_mode: self.tool_mode,
             ..RunSpec::new("scripted", vec!["a.golden.json".to_owned()])
         };
+        (self.ask)(&mut spec);
         let plan = plan(vec![suite], forge::suite::template::Data::default(), &spec).expect("cases");
         let run = Run {
             run_id: "run".to_owned(),
@@ -303,8 +352,9 @@ impl Setup {
                 control.cancel(reason);
             });
         }
+        let snapshot = run.spec.snapshot_agent.is_some().then(|| agent.clone());
         let engine = tokio::spawn(execute(
-            Job { run, plan, agent, baselines: Vec::new(), registry: None },
+            Job { run, plan, agent, baselines: Vec::new(), registry: None, snapshot },
             events,
             farewells.clone(),
             control,
@@ -334,11 +384,11 @@ impl Setup {
     }
 }
 
-async fn over_a_pipe(service: Scripted) -> (Agent, tokio::task::JoinHandle<()>) {
+async fn over_a_pipe(router: Router) -> (Agent, tokio::task::JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(async move {
         let incoming = tokio_stream::once(Ok::<_, std::io::Error>(far));
-        let _ = Server::builder().add_service(AgentEndpointServer::new(service)).serve_with_incoming(incoming).await;
+        let _ = router.serve_with_incoming(incoming).await;
     });
     let mut near = Some(near);
     let connector = tower::service_fn(move |_| {
@@ -667,4 +717,97 @@ async fn nothing_to_send() {
     assert_eq!((result.cause, result.error.as_deref()), (Some(Cause::NoInput), Some("no input message")));
     assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0);
     assert_eq!(outcomes.run.exit_code(), 3);
+}
+
+/// The daemon asks a snapshot provider for the paths that the cases use, and runs nothing without an answer.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_asked_for_before_the_first_case() {
+    let cases = r#"[
+        {"id": "known", "input": {"message": "x"}, "expect": {"responseContains": ["{{snapshot:a.b}} yes"]}},
+        {"id": "unknown", "input": {"message": "x"}, "expect": {"responseContains": ["yes", "{{snapshot:a.c}}"]}}]"#;
+    let setup = |provider| Setup {
+        provider,
+        ask: |spec| spec.snapshot_agent = Some("prices".to_owned()),
+        ..Setup::cases(vec![("*", vec![Accept, Answer("9007199254740993 yes")])], cases)
+    };
+    let outcomes = setup(Some(Provider::Knows(r#"{"a": {"b": 9007199254740993}}"#))).run().await;
+    assert_eq!(outcomes.run.state, State::Passed, "{:?}", outcomes.results);
+    assert_eq!(outcomes.of("unknown").assertions_skipped(), 1);
+    let told = outcomes.run.warnings.iter().any(|text| text.contains("\"a.c\": no quote"));
+    assert!(told, "{:?}", outcomes.run.warnings);
+
+    for (provider, why) in [
+        (Some(Provider::Fails), "the exchange is closed"),
+        (Some(Provider::Knows("[1]")), "not an object of values"),
+        (Some(Provider::Knows("{")), "is no JSON"),
+        (None, "does not implement SnapshotProvider"),
+    ] {
+        let outcomes = setup(provider).run().await;
+        let error = outcomes.run.error.clone().expect("the run cannot begin");
+        assert!(error.message.contains(why), "{error:?}");
+        assert_eq!((outcomes.run.exit_code(), error.reason.as_str()), (3, "SNAPSHOT_FAILED"));
+        assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 0, "no case runs");
+        let result = outcomes.of("known");
+        assert_eq!((result.outcome, result.cause), (Outcome::Skipped, Some(Cause::SnapshotError)));
+    }
+}
+
+/// Arguments are held against the schema that the tool declares: a warning, or a failure if the run asks for it.
+#[tokio::test(start_paused = true)]
+async fn arguments_and_their_schema() {
+    let schema = r#"{"properties": {"n": {"type": "string"}}}"#;
+    let tool = |schema: &str| ToolSpec {
+        name: "t".to_owned(),
+        input_schema: Some(Json { form: Some(json::Form::Raw(schema.as_bytes().to_vec())) }),
+        ..ToolSpec::default()
+    };
+    // The scripted calls have the arguments {"n":9007199254740993}.
+    let script = vec![Accept, ToolStart("1", "t"), ToolEnd("1"), Answer("yes")];
+    let setup = || Setup { tools: vec![tool(schema)], ..Setup::one(script.clone()) };
+    let outcomes = setup().run().await;
+    let result = outcomes.of("a");
+    assert_eq!(result.outcome, Outcome::Passed);
+    assert_eq!(result.warnings, ["arguments: \"t\" at /n: 9007199254740993 is not of type \"string\""]);
+
+    let outcomes = Setup { ask: |spec| spec.check_arguments = true, ..setup() }.run().await;
+    let result = outcomes.of("a");
+    assert_eq!(
+        (result.outcome, result.cause, result.blame),
+        (Outcome::Failed, Some(Cause::Assertion), Some(Blame::Agent))
+    );
+    assert_eq!(result.failed_assertion.as_deref(), Some("toolArguments"));
+
+    let hostile = tool(r##"{"properties": {"n": {"$ref": "#"}}}"##);
+    let outcomes = Setup { tools: vec![hostile], ..setup() }.run().await;
+    assert_eq!(outcomes.of("a").outcome, Outcome::Passed);
+    assert!(
+        outcomes.run.warnings.iter().any(|text| text.contains("leads back to itself")),
+        "{:?}",
+        outcomes.run.warnings
+    );
+}
+
+/// What a case cost: from the agent's tokens and a price, or from an estimate that says so.
+#[tokio::test(start_paused = true)]
+async fn costs() {
+    fn priced(spec: &mut RunSpec) {
+        let price = Price { input: 0, output: 2_000_000_000_000, cache_read: None, cache_write: None };
+        spec.prices.0.insert("gpt*".to_owned(), price);
+    }
+    let cases = r#"[{"id": "a", "input": {"message": "x"}, "expect": {"maxCost": 0.001, "maxTokens": 100}}]"#;
+    let setup = |answer| Setup::cases(vec![("*", vec![Accept, answer])], cases);
+    let outcomes = Setup { ask: priced, ..setup(AnswerOf("yes", 600)) }.run().await;
+    let result = outcomes.of("a");
+    assert_eq!(result.error.as_deref(), Some("maxTokens: the response has 600 tokens, more than 100"));
+    assert_eq!(outcomes.run.totals.usage.cost.map(|cost| (cost.nano_usd, cost.estimated)), Some((1_200_000_000, true)));
+
+    // "yes" is one token, and 2 thousandths of a dollar.
+    let outcomes = Setup { ask: priced, ..setup(Answer("yes")) }.run().await;
+    let usage = outcomes.of("a").transcript.usage.expect("a cost");
+    assert_eq!((usage.cost.map(|cost| cost.nano_usd), usage.output_tokens), (Some(2_000_000), None));
+
+    let outcomes = setup(Answer("yes")).run().await;
+    let result = outcomes.of("a");
+    assert_eq!((result.outcome, result.assertions_skipped()), (Outcome::Passed, 1));
+    assert!(result.warnings[0].starts_with("maxCost was skipped: "), "{:?}", result.warnings);
 }

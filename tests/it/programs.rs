@@ -110,7 +110,11 @@ fn exit_codes() {
         (&["run", "silent.golden.json", "-n", &agent], 3, &["no input message", "1 errored"]),
         (&["run", "empty.golden.json", "-n", &agent], 4, &["nothing selected: the suite holds no cases"]),
         (&["run", "folder", "-n", &agent], 4, &["nothing selected: folder holds no eval files"]),
-        (&["run", "good.golden.json", "-n", &agent, "--run", "zzz"], 4, &["nothing selected: the one case does not match"]),
+        (
+            &["run", "good.golden.json", "-n", &agent, "--run", "zzz"],
+            4,
+            &["nothing selected: the one case does not match"],
+        ),
         (&["run", "unasserted.golden.json", "-n", &agent], 0, &["⚠ no assertions"]),
         (&["run", "unasserted.golden.json", "-n", &agent, "--strict"], 1, &["→ no assertions"]),
         (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 case"]),
@@ -440,6 +444,9 @@ fn baselines() {
         let result = place.json("r.json");
         assert_eq!((&result["regressions"][0], &result["newPasses"][0]), (&"a".into(), &"b".into()));
         assert_eq!(result["baselineRunId"], id.as_str());
+        let differs = result["baselineDifferences"][0].as_str().expect("a difference");
+        assert!(differs.starts_with("another text of the eval file ("), "{differs}");
+        assert!(ended.stdout.contains(&format!("⚠ compared with {differs}")), "{}", ended.stdout);
         // Only the first run is a baseline: `last` would find this one next.
         for entry in std::fs::read_dir(place.path().join("evals/results")).expect("results") {
             let path = entry.expect("an entry").path();
@@ -448,6 +455,12 @@ fn baselines() {
             }
         }
     }
+    // Without results in a directory `last` is the newest run of the daemon.
+    let args = ["run", "faq.golden.json", "-n", &agent, "--daemon", &url, "--baseline", "last"];
+    let ended = place.run(&[&args[..], &["-o", "r.json", "--output-dir", "elsewhere"]].concat());
+    assert!(ended.stdout.contains(": 0 regressed | 0 newly passing"), "{}{}", ended.stdout, ended.stderr);
+    assert_ne!(place.json("r.json")["baselineRunId"], id.as_str());
+
     place.write("cut.json", "{\"runId\": \"r\", \"cases\": [");
     place.write("none.json", r#"{"suites": []}"#);
     place.write("other.json", r#"{"runId": "r", "toolName": "other", "cases": [{"id": "a", "passed": true}]}"#);

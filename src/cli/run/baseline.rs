@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::RunArgs;
+use super::{RunArgs, read_run};
 use crate::cli::client::Client;
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
@@ -14,8 +14,8 @@ use crate::suite::Suite;
 use crate::verdict::baseline::Baseline;
 use crate::wire::control as pb;
 
-/// Most result files that are looked through, newest first.
-const MOST_FILES: usize = 1_000;
+/// Most results that are looked through, newest first: files, and runs of a daemon.
+const MOST_RESULTS: usize = 1_000;
 
 /// The text of the result to compare with: a file of one suite or of several.
 pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
@@ -23,7 +23,7 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
         return read(Path::new(name));
     }
     if name == "last" {
-        return last(args, suites);
+        return last(client, args, suites).await;
     }
     if name.contains(['/', '.']) {
         return Err(CliError::new(Exit::Usage, format!("--baseline {name}: there is no such file")));
@@ -37,7 +37,7 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
         let message = format!("--baseline {name}: no result in {} is of that run", args.output_dir().display());
         return Err(CliError::new(Exit::Usage, message).hint("name a result file, the id of a run, or last"));
     }
-    from_daemon(client, name).await
+    from_daemon(client, name, "").await
 }
 
 /// A result file, checked: one that is truncated must not compare with nothing and look fine.
@@ -64,7 +64,10 @@ struct Found {
 impl Found {
     /// Files that are no results stand in the way of nobody.
     fn read(path: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(path).ok()?;
+        Self::of(std::fs::read_to_string(path).ok()?)
+    }
+
+    fn of(text: String) -> Option<Self> {
         let json = Json::parse(&text).ok()?;
         let [baseline] = <[Baseline; 1]>::try_from(Baseline::read(&json).ok()?).ok()?;
         let agent = json.get("agentId").and_then(Json::as_str).map(str::to_owned);
@@ -74,29 +77,90 @@ impl Found {
     }
 }
 
-/// The newest result of the same tool, tier and agent, for each suite. Runs that met trouble or were of some cases only are
-/// passed over: they would hide what came before them.
-fn last(args: &RunArgs, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
-    let mut found: Vec<Found> = Vec::new();
+/// The newest result of the same tool, tier and agent, for each suite: in the directory of results, else among the runs of
+/// the daemon. Runs that met trouble or were of some cases only are passed over: they would hide what came before them.
+async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
+    let mut wanted = Wanted { suites, agent: args.agent_name(), found: Vec::new() };
     for path in newest_first(args.output_dir()) {
-        let Some(result) = Found::read(&path) else { continue };
-        let Baseline { tool_name, tier, .. } = &result.baseline;
-        let is_wanted = result.is_whole
-            && suites.iter().any(|suite| suite.tool_name == *tool_name && suite.tier.name() == tier)
-            && result.agent.as_deref() == Some(args.agent_name())
-            && !found.iter().any(|other| other.baseline.tool_name == *tool_name && other.baseline.tier == *tier);
-        if is_wanted {
-            found.push(result);
+        if wanted.is_complete() {
+            break;
+        }
+        if let Some(result) = Found::read(&path) {
+            wanted.offer(result);
         }
     }
-    if found.is_empty() {
-        let message =
-            format!("--baseline last: {} holds no result of these tools and this agent", args.output_dir().display());
+    if !client.is_embedded() && !wanted.is_complete() {
+        look_in_daemon(client, &mut wanted).await?;
+    }
+    if wanted.found.is_empty() {
+        let places = if client.is_embedded() { "" } else { " and the daemon" };
+        let folder = args.output_dir().display();
+        let message = format!("--baseline last: there is no result of these tools and this agent in {folder}{places}");
         return Err(
             CliError::new(Exit::Usage, message).hint("the first run has nothing to compare with: leave out --baseline")
         );
     }
-    Ok(together(&found))
+    Ok(together(&wanted.found))
+}
+
+/// The results that are looked for, and those that were found.
+struct Wanted<'a> {
+    suites: &'a [Suite],
+    agent: &'a str,
+    found: Vec<Found>,
+}
+
+impl Wanted<'_> {
+    fn has(&self, tool_name: &str, tier: &str) -> bool {
+        self.found.iter().any(|other| other.baseline.tool_name == tool_name && other.baseline.tier == tier)
+    }
+
+    fn wants(&self, tool_name: &str, tier: &str) -> bool {
+        let is_ours = |suite: &Suite| suite.tool_name == tool_name && suite.tier.name() == tier;
+        self.suites.iter().any(is_ours) && !self.has(tool_name, tier)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.suites.iter().all(|suite| self.has(&suite.tool_name, suite.tier.name()))
+    }
+
+    fn offer(&mut self, result: Found) {
+        let is_wanted = self.wants(&result.baseline.tool_name, &result.baseline.tier);
+        if result.is_whole && result.agent.as_deref() == Some(self.agent) && is_wanted {
+            self.found.push(result);
+        }
+    }
+}
+
+/// Goes through the runs of the daemon, newest first.
+async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), CliError> {
+    let mut page_token = String::new();
+    let mut seen = 0;
+    while seen < MOST_RESULTS {
+        let request = pb::ListRunsRequest { page_size: 100, page_token };
+        let page = client.ask("asking for earlier runs", client.runs().list_runs(request)).await?;
+        for run in page.runs {
+            seen += 1;
+            let run = read_run(Some(run))?;
+            let is_ours = run.state.is_final() && run.exit_code() != 3 && run.spec.agent_id == wanted.agent;
+            for suite in run.suites.iter().filter(|_| is_ours) {
+                if wanted.wants(&suite.tool_name, &suite.tier) {
+                    let text = from_daemon(client, &run.run_id, &suite.path).await?;
+                    if let Some(result) = String::from_utf8(text).ok().and_then(Found::of) {
+                        wanted.offer(result);
+                    }
+                }
+            }
+            if wanted.is_complete() {
+                return Ok(());
+            }
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn together(found: &[Found]) -> Vec<u8> {
@@ -114,13 +178,14 @@ fn newest_first(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files.sort();
-    files.into_iter().rev().take(MOST_FILES).map(|(_, path)| path).collect()
+    files.into_iter().rev().take(MOST_RESULTS).map(|(_, path)| path).collect()
 }
 
-async fn from_daemon(client: &Client, run_id: &str) -> Result<Vec<u8>, CliError> {
+/// The result of a run, or of one suite of it.
+async fn from_daemon(client: &Client, run_id: &str, suite: &str) -> Result<Vec<u8>, CliError> {
     let doing = "fetching the baseline";
     let request =
-        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: String::new() };
+        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: suite.to_owned() };
     let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
     let mut text = Vec::new();
     while let Some(chunk) = client.ask(doing, async { chunks.message().await.map(tonic::Response::new) }).await? {

@@ -18,6 +18,7 @@ const KEYS: &[&str] = &[
     "snapshotEnabled",
     "snapshotPath",
     "snapshotCommand",
+    "snapshotAgent",
     "outputDir",
     "baselineRunId",
     "concurrency",
@@ -137,23 +138,36 @@ impl Config {
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
         // A flag says where the snapshot comes from as a whole.
-        let from_flags = args.snapshot.is_some() || args.snapshot_command.is_some();
+        let sources = |args: &RunArgs| {
+            [args.snapshot.is_some(), args.snapshot_command.is_some(), args.snapshot_agent.is_some()]
+                .into_iter()
+                .filter(|is_set| *is_set)
+                .count()
+        };
+        let from_flags = sources(args) > 0;
         if !from_flags {
             args.snapshot = self.file("snapshotPath")?;
-            args.snapshot_command = self.text("snapshotCommand")?.filter(|_| args.snapshot.is_none());
+            args.snapshot_command = self.text("snapshotCommand")?;
+            args.snapshot_agent = self.text("snapshotAgent")?;
         }
-        let is_configured = args.snapshot.is_some() || args.snapshot_command.is_some();
+        if sources(args) > 1 {
+            let (path, what) = (self.path.display(), "snapshotPath, snapshotCommand and snapshotAgent");
+            return Err(CliError::new(Exit::Usage, format!("{path}: {what} are different sources: name one")));
+        }
+        let is_configured = sources(args) > 0;
         match self.get("snapshotEnabled").map(|value| &value.value) {
             Some(Value::Bool(false)) if from_flags => {
                 return Err(self
                     .refuse("snapshotEnabled", "is false, and a flag names a snapshot")
                     .hint("leave out the flag, or the setting"));
             }
-            Some(Value::Bool(false)) => (args.snapshot, args.snapshot_command) = (None, None),
+            Some(Value::Bool(false)) => {
+                (args.snapshot, args.snapshot_command, args.snapshot_agent) = (None, None, None);
+            }
             Some(Value::Bool(true)) if !is_configured => {
                 return Err(self
                     .refuse("snapshotEnabled", "is true, and there is no snapshot")
-                    .hint("name one with --snapshot FILE or --snapshot-command COMMAND, or in the settings"));
+                    .hint("name one with --snapshot FILE, --snapshot-command COMMAND or --snapshot-agent AGENT, or in the settings"));
             }
             Some(Value::Bool(true)) | None => {}
             Some(_) => return Err(self.refuse("snapshotEnabled", "must be true or false")),

@@ -18,7 +18,7 @@ use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
 use forge::suite::{self, Case, Mode, Suite};
 use forge::verdict::Totals;
-use forge::verdict::baseline::Baseline;
+use forge::verdict::baseline::{Baseline, Setting};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -101,9 +101,11 @@ fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
         run_id: earlier.run_id,
         tool_name: String::new(),
         tier: String::new(),
+        setting: Setting::default(),
         cases: earlier.cases.into_iter().map(|case| (case.id, Some(case.passed))).collect(),
     };
-    let compared = baseline.compare(current.iter().map(|case| (case.id.as_str(), case.passed)), |_| false);
+    let compared =
+        baseline.compare(current.iter().map(|case| (case.id.as_str(), case.passed)), |_| false, &Setting::default());
     let answer = json!({
         "baselineRunId": compared.baseline_run_id,
         "regressions": compared.regressions,
@@ -309,7 +311,16 @@ fn judge(
     strict: bool,
 ) -> Result<Judged, Unanswered> {
     let Measured { tokens, cost_usd } = measured;
-    let context = Context { strict, all_assertions: false, tool_mode: live_mode, data, tokens, cost_usd };
+    let context = Context {
+        strict,
+        all_assertions: false,
+        tool_mode: live_mode,
+        schemas: None,
+        check_arguments: false,
+        data,
+        tokens,
+        cost_usd,
+    };
     let path: Arc<str> = suite.path.as_str().into();
     let mut verdicts = Verdicts::default();
     let mut results = Vec::new();

@@ -1,0 +1,154 @@
+//! What has to be there before the first case: the agent, the values of snapshot tokens, the tools of today.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::journal::{Journal, LogClosed};
+use super::{Control, Job};
+use crate::check::arguments::Schemas;
+use crate::conversation::{Description, Fault, FaultOrigin};
+use crate::event::Payload;
+use crate::json::{Json, Value};
+use crate::peer::agent::Agent;
+use crate::peer::snapshot::Wanted;
+use crate::plan::Plan;
+use crate::suite::Suite;
+use crate::suite::registry::Registry;
+use crate::suite::staleness::staleness;
+use crate::suite::template::Data;
+use crate::verdict::{Blame, Cause};
+
+/// Time to reach the agent before the first case; after that the run cannot begin.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Most paths that are named in a warning of their own.
+const MAX_PATHS_TOLD: usize = 20;
+
+/// What the cases of a run need.
+pub(super) struct Prepared {
+    pub(super) description: Description,
+    pub(super) data: Arc<Data>,
+    pub(super) schemas: Arc<Schemas>,
+}
+
+/// Why no case is run.
+pub(super) enum Prevented {
+    /// The run was told to end.
+    Stopped,
+    /// Something is not there that the cases need.
+    Trouble { fault: Fault, cause: Cause, blame: Blame },
+}
+
+/// Asks and looks up what the cases need.
+pub(super) async fn prepare(
+    job: &Job,
+    journal: &Journal,
+    control: &Control,
+) -> Result<Result<Prepared, Prevented>, LogClosed> {
+    tokio::select! {
+        biased;
+        () = control.stop.cancelled() => Ok(Err(Prevented::Stopped)),
+        prepared = ask(job, journal) => prepared,
+    }
+}
+
+async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>, LogClosed> {
+    let warn = async |text: String| journal.run(Payload::Warning(text)).await;
+    let (description, undeclared) = match job.agent.describe(PATIENCE).await {
+        Ok(described) => described,
+        Err(error) => return Ok(Err(unreachable(&job.agent, &error.to_string()))),
+    };
+    if undeclared {
+        let text = "the agent does not describe itself; it is taken for one without capabilities and tools";
+        warn(text.to_owned()).await?;
+    }
+    let data = match &job.snapshot {
+        None => Arc::clone(&job.plan.data),
+        Some(provider) => match capture(provider, job).await {
+            Err(fault) => return Ok(Err(fault)),
+            Ok((snapshot, warnings)) => {
+                for warning in warnings {
+                    warn(warning).await?;
+                }
+                Arc::new(Data { seed: job.plan.data.seed.clone(), snapshot: Some(snapshot) })
+            }
+        },
+    };
+    let registry = job.registry.clone().or_else(|| Registry::from_agent(&description.card.tools));
+    check_staleness(&job.plan.suites, registry.as_ref(), journal).await?;
+    let (schemas, warnings) = registry.as_ref().map(Schemas::of).unwrap_or_default();
+    for warning in warnings {
+        warn(warning).await?;
+    }
+    Ok(Ok(Prepared { description, data, schemas: Arc::new(schemas) }))
+}
+
+fn unreachable(agent: &Agent, why: &str) -> Prevented {
+    let fault = Fault {
+        code: tonic::Code::Unavailable.into(),
+        reason: "AGENT_UNREACHABLE".to_owned(),
+        message: format!("agent {:?}: {why}", agent.name),
+        origin: FaultOrigin::Transport,
+        retryable: true,
+    };
+    Prevented::Trouble { fault, cause: Cause::Unreachable, blame: Blame::Network }
+}
+
+/// The values of the snapshot tokens that the selected cases use, and what is odd about them. Nobody is asked when there
+/// are no such tokens.
+async fn capture(provider: &Agent, job: &Job) -> Result<(Json, Vec<String>), Prevented> {
+    let paths = snapshot_paths(&job.plan);
+    let nothing = Json { line: 1, value: Value::Object(Vec::new()) };
+    if paths.is_empty() {
+        let text = format!("{:?} is not asked for a snapshot: the cases use no snapshot tokens", provider.name);
+        return Ok((nothing, vec![text]));
+    }
+    let wanted = Wanted { run_id: job.run.run_id.clone(), paths };
+    let captured = provider.capture(&wanted).await.map_err(|why| {
+        let fault = Fault {
+            code: tonic::Code::Unavailable.into(),
+            reason: "SNAPSHOT_FAILED".to_owned(),
+            message: format!("the snapshot of {:?}: {why}", provider.name),
+            origin: FaultOrigin::Agent,
+            retryable: true,
+        };
+        Prevented::Trouble { fault, cause: Cause::SnapshotError, blame: Blame::Network }
+    })?;
+    let told = captured.unresolved.iter().take(MAX_PATHS_TOLD);
+    let mut warnings: Vec<String> = told
+        .map(|(path, why)| format!("{:?} has no value for the snapshot path {path:?}: {why}", provider.name))
+        .collect();
+    let more = captured.unresolved.len().saturating_sub(MAX_PATHS_TOLD);
+    if more > 0 {
+        warnings.push(format!("{:?} has no values for {more} more snapshot paths", provider.name));
+    }
+    Ok((captured.data.unwrap_or(nothing), warnings))
+}
+
+fn snapshot_paths(plan: &Plan) -> Vec<String> {
+    let assertions = plan.cases.iter().flat_map(|planned| &planned.case().assertions);
+    let paths: BTreeSet<String> = assertions.flat_map(crate::suite::assertion::Assertion::snapshot_paths).collect();
+    paths.into_iter().collect()
+}
+
+/// Compares what the files recorded with the tools of today.
+async fn check_staleness(
+    suites: &[Arc<Suite>],
+    registry: Option<&Registry>,
+    journal: &Journal,
+) -> Result<(), LogClosed> {
+    let Some(registry) = registry else {
+        let recorded = ["descriptionHash", "registrySize", "toolVersion"];
+        let records = |suite: &Arc<Suite>| {
+            suite.metadata.as_ref().is_some_and(|metadata| recorded.iter().any(|key| metadata.get(key).is_some()))
+        };
+        if suites.iter().any(records) {
+            let text = "the agent declares no tools, and there is no registry: staleness is not checked";
+            journal.run(Payload::Warning(text.to_owned())).await?;
+        }
+        return Ok(());
+    };
+    let checked = suites.iter().map(|suite| staleness(suite.metadata.as_ref(), &suite.tool_name, registry));
+    journal.checked(checked.collect());
+    Ok(())
+}
