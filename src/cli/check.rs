@@ -16,7 +16,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let inputs = Inputs::read(&args.paths)?;
-    for warning in inputs.warnings() {
+    for warning in inputs.suites.iter().flat_map(|suite| &suite.warnings) {
         print(&format!("⚠ {}\n", printable(&warning.to_string())))?;
     }
     for suite in &inputs.suites {
@@ -31,6 +31,13 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         };
         let what = format!("{}: {} evals of {}, {cases}", suite.path, suite.tier.name(), suite.tool_name);
         print(&format!("{}\n", printable(&what)))?;
+    }
+    // A run goes on without their cases; whoever checks wants to hear of them before it.
+    let bad: Vec<String> =
+        inputs.suites.iter().flat_map(|suite| &suite.bad_patterns).map(ToString::to_string).collect();
+    if !bad.is_empty() {
+        let count = if bad.len() == 1 { "1 pattern".to_owned() } else { format!("{} patterns", bad.len()) };
+        return Err(CliError::new(Exit::Usage, format!("{count} cannot be compiled")).details(bad));
     }
     if inputs.suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(CliError::new(Exit::NothingSelected, "nothing selected: the files hold no cases"));

@@ -84,8 +84,8 @@ impl Inputs {
     }
 
     /// What is odd about the files.
-    pub(super) fn warnings(&self) -> impl Iterator<Item = &Finding> {
-        self.suites.iter().flat_map(|suite| &suite.warnings)
+    pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.suites.iter().flat_map(Suite::findings)
     }
 }
 

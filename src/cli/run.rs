@@ -222,7 +222,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
             note(text);
         }
     };
-    for warning in inputs.warnings().chain(&unread) {
+    for warning in inputs.findings().chain(&unread) {
         say(&format!("⚠ {warning}"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);

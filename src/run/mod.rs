@@ -265,7 +265,7 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
         staleness: None,
         comparison: None,
         cases: selected.get(suite.path.as_str()).copied().unwrap_or(0),
-        warnings: suite.warnings.iter().map(ToString::to_string).collect(),
+        warnings: suite.findings().map(ToString::to_string).collect(),
     });
     infos.collect()
 }

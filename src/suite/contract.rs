@@ -38,7 +38,8 @@ pub fn file_hash(bytes: &[u8]) -> String {
 
 /// Reads a parsed eval file.
 pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, SuiteErrors> {
-    let mut reader = Reader { file: path, case: None, bad_patterns: 0, errors: Vec::new(), warnings: Vec::new() };
+    let mut reader =
+        Reader { file: path, case: None, bad_patterns: Vec::new(), errors: Vec::new(), warnings: Vec::new() };
     let metadata = json.get("metadata").filter(|metadata| !matches!(metadata.value, Value::Null));
     let cases = match (json.as_array(), json.get("cases")) {
         (Some(cases), _) => cases,
@@ -76,6 +77,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
         metadata: metadata.cloned(),
         cases,
         warnings: reader.warnings,
+        bad_patterns: reader.bad_patterns,
     })
 }
 
@@ -85,7 +87,7 @@ pub(super) struct Reader<'a> {
     /// Id of the case that is being read.
     case: Option<String>,
     /// Patterns that were found bad.
-    pub(super) bad_patterns: u32,
+    pub(super) bad_patterns: Vec<Finding>,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
 }
@@ -102,6 +104,11 @@ impl Reader<'_> {
 
     pub(super) fn error(&mut self, line: u32, field: &str, message: String, hint: Option<String>) {
         self.push_error(line, Some(field.to_owned()), message, hint);
+    }
+
+    pub(super) fn bad_pattern(&mut self, line: u32, field: &str, message: String) {
+        let finding = self.finding(line, Some(field.to_owned()), message, None);
+        self.bad_patterns.push(finding);
     }
 
     pub(super) fn warn(&mut self, line: u32, field: String, message: &str, hint: Option<String>) {

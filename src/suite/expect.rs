@@ -58,7 +58,7 @@ const FIELDS: &[(&str, Off, Read)] = &[
 ];
 
 /// Bad patterns of a file that are told when it is read; their cases fail in any case.
-const MAX_BAD_PATTERNS: u32 = 10;
+const MAX_BAD_PATTERNS: usize = 10;
 const PARAM_KEYS: &[&str] = &["tool", "paramName", "assertion", "value"];
 const PARAM_KINDS: &[&str] = &["equals", "contains", "oneOf", "exists", "notExists", "matches"];
 
@@ -201,18 +201,17 @@ impl Reader<'_> {
         };
         self.warn_of_token(field, value.line, text);
         let pattern = JsPattern::new(text);
-        self.warn_if_invalid(field, value.line, &pattern);
+        self.note_if_invalid(field, value.line, &pattern);
         Some(pattern)
     }
 
     /// Its case will fail, so the file is not refused for it.
-    fn warn_if_invalid(&mut self, field: &str, line: u32, pattern: &JsPattern) {
+    fn note_if_invalid(&mut self, field: &str, line: u32, pattern: &JsPattern) {
         // Finding the place in a bad pattern is work; after a few the author knows.
-        if self.bad_patterns < MAX_BAD_PATTERNS
+        if self.bad_patterns.len() < MAX_BAD_PATTERNS
             && let Err(error) = pattern.check()
         {
-            self.bad_patterns += 1;
-            self.warn(line, field.to_owned(), &error.to_string(), None);
+            self.bad_pattern(line, field, error.to_string());
         }
     }
 
@@ -340,7 +339,7 @@ impl Reader<'_> {
                     return Some(ParamCheck::Contains(template));
                 }
                 if !text.contains("{{") {
-                    self.warn_if_invalid(&field, value.line, &JsPattern::new(&text));
+                    self.note_if_invalid(&field, value.line, &JsPattern::new(&text));
                 }
                 Some(ParamCheck::Matches(template))
             }

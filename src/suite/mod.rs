@@ -41,6 +41,15 @@ pub struct Suite {
     pub cases: Vec<Case>,
     /// What is odd about the file but does not stop it from being run.
     pub warnings: Vec<Finding>,
+    /// Patterns that cannot be compiled, with the place. Their cases fail, the others run; only the first few are told.
+    pub bad_patterns: Vec<Finding>,
+}
+
+impl Suite {
+    /// Everything that people should hear about the file before they run it.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.bad_patterns.iter().chain(&self.warnings)
+    }
 }
 
 /// The tiers of the Eval Runner Contract, and that of its newer runner.

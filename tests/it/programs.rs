@@ -32,6 +32,10 @@ fn exit_codes() {
     place.write("empty.golden.json", "[]");
     place
         .write("typo.golden.json", r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseContain": ["x"]}}]"#);
+    place.write(
+        "pattern.golden.json",
+        r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseMatches": ["hello ("]}}]"#,
+    );
     place.write("broken.golden.json", "[{\"id\": \"a\",}]");
     place.write("unasserted.golden.json", r#"[{"id": "a", "input": {"message": "x"}}]"#);
     place.write("silent.golden.json", r#"[{"id": "a"}]"#);
@@ -120,6 +124,12 @@ fn exit_codes() {
         (&["check", "good.golden.json"], 0, &["good.golden.json: golden evals of good, 1 case"]),
         (&["check", "unasserted.golden.json"], 0, &["case \"a\": no assertions, so it checks nothing"]),
         (&["check", "typo.golden.json"], 2, &["did you mean"]),
+        (
+            &["check", "pattern.golden.json"],
+            2,
+            &["1 pattern cannot be compiled", "line 1, case \"a\", expect.responseMatches[0]: ", "hello ("],
+        ),
+        (&["run", "pattern.golden.json", "-n", &agent], 1, &["⚠ pattern.golden.json, line 1", "→ responseMatches: "]),
         (&["status"], 2, &["none is named", "hint:"]),
         (&["run"], 2, &["nothing to run"]),
         (&["run", "good.golden.json"], 2, &["no agent to test", "hint:"]),
@@ -546,6 +556,10 @@ fn settings_of_a_project() {
         (", \"concurency\": 2", "line 1: there is no setting \"concurency\""),
         (", \"concurrency\": 0", "concurrency must be a number from 1 to 10000"),
         (", \"snapshotEnabled\": true", "snapshotEnabled is true, and there is no snapshot"),
+        (", \"prices\": {\"m\": {\"input\": 1}}", "line 1: prices.m needs input and output"),
+        (", \"prices\": {\"m\": {\"inptu\": 1}}", "prices.m.inptu: there is no such key"),
+        (", \"prices\": {\"m\": {\"input\": -1, \"output\": 1}}", "prices.m.input: must be US dollars"),
+        (", \"snapshotPath\": \"today.json\", \"snapshotCommand\": \"x\"", "are different sources: name one"),
         (", \"toolMode\": \"dead\"", "\"dead\" is neither live nor routing-only"),
     ] {
         config(more);
@@ -618,4 +632,78 @@ fn a_broken_pipe_is_quiet() {
         assert_eq!(place.json("r.json")["exitCode"], 0, "{nobody_listens}: the results are there");
         std::fs::remove_file(place.path().join("r.json")).expect("removes");
     }
+}
+
+/// Cases are selected by tier, difficulty, tag and id; what their authors noted stands in the result and beside a failure.
+#[test]
+fn selection_and_labels() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let labelled = |id: &str, labels: &str, expected: &str| {
+        let case = case(id, "x", expected);
+        format!("{}, {labels}}}", case.strip_suffix('}').expect("an object"))
+    };
+    place.write("evals/faq.golden.json", &suite(&[case("g", "x", "hello")]));
+    place.write(
+        "evals/faq.regression.json",
+        &suite(&[
+            labelled(
+                "r1",
+                r#""difficulty": "edge", "bugRef": "FORGE-7", "createdAt": "2026-01-05", "tags": ["eu"]"#,
+                "bye",
+            ),
+            labelled("r2", r#""difficulty": "straightforward", "tags": ["eu", "slow"]"#, "hello"),
+            case("r3", "x", "hello"),
+        ]),
+    );
+    for (selection, ids) in [
+        (&["--tier", "regression"][..], &["r1", "r2", "r3"][..]),
+        (&["--tier", "regression", "--tier", "golden"], &["g", "r1", "r2", "r3"]),
+        (&["--difficulty", "edge"], &["r1"]),
+        (&["--tag", "eu", "--run", "2$"], &["r2"]),
+        (&["--tag", "slow", "--difficulty", "edge"], &[]),
+    ] {
+        let ended = place.run(&[&["run", "evals", "-n", &agent, "-o", "r.json"], selection].concat());
+        if ids.is_empty() {
+            assert_eq!(ended.code, Some(4), "{selection:?}: {}", ended.stderr);
+            continue;
+        }
+        let result = place.json("r.json");
+        let suites = result["suites"].as_array().expect("suites");
+        let ran = suites.iter().flat_map(|suite| suite["cases"].as_array().expect("cases"));
+        let ran: Vec<&str> = ran.filter_map(|case| case["id"].as_str()).collect();
+        assert_eq!(ran, ids, "{selection:?}: {}", ended.stderr);
+        assert_eq!((&suites[1]["tier"], &suites[1]["partial"]), (&"regression".into(), &true.into()));
+        if ids.contains(&"r1") {
+            let case = suites[1]["cases"].as_array().expect("cases").first().expect("r1");
+            assert_eq!((&case["difficulty"], &case["bugRef"]), (&"edge".into(), &"FORGE-7".into()));
+            assert_eq!((&case["createdAt"], &case["tags"][0]), (&"2026-01-05".into(), &"eu".into()));
+            let beside = "difficulty: edge | bug: FORGE-7 | since: 2026-01-05 | tags: eu";
+            assert!(ended.stdout.contains(beside), "{}", ended.stdout);
+        }
+    }
+    let ended = place.run(&["run", "evals", "-n", &agent, "--tier", "silver"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+}
+
+/// With a price, what a case cost is told and can be limited.
+#[test]
+fn costs() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let dear = r#"[{"id": "a", "input": {"message": "x"}, "expect": {"maxCost": 0.5}},
+        {"id": "b", "input": {"message": "x"}, "expect": {"maxCost": 50}}]"#;
+    place.write("faq.golden.json", dear);
+    // One token in and two out, a dollar each.
+    place.write("forge.config.json", r#"{"prices": {"*": {"input": 1000000, "output": 1000000}}}"#);
+    let ended = place.run(&["run", "faq.golden.json", "-n", &agent, "-o", "r.json"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("maxCost: the case cost $3 (estimated), more than $0.5"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("ms total | $6.0000"), "{}", ended.stdout);
+    let result = place.json("r.json");
+    assert_eq!(result["summary"]["estimatedCostUsd"], 6.0);
+    assert_eq!(
+        (&result["cases"][0]["usage"]["costUsd"], &result["cases"][0]["usage"]["costEstimated"]),
+        (&3.0.into(), &true.into())
+    );
 }

@@ -58,6 +58,43 @@ fn sample_suites() {
     }
 }
 
+/// Two files as their authors published them, against the agent whose three tools they name. The tools take half a minute,
+/// and the golden file has stubs: its cases end at once, because no tool function is run.
+#[test]
+fn published_files() {
+    let place = Place::new();
+    let (_slow, slow) = sample("forge_samples.weather", &["--tool-delay", "30"]);
+    let (_weather, weather) = sample("forge_samples.weather", &[]);
+    for (file, agent, cases) in [("get-weather.golden.json", &slow, 6), ("get-weather.labeled.json", &weather, 9)] {
+        let path = root().join("tests/data/published").join(file).display().to_string();
+        let ended = place.run(&["run", &path, "-n", agent, "--timeout", "20s", "--parallel", "4", "-o", "r.json"]);
+        assert_eq!(ended.code, Some(0), "{file}: {}{}", ended.stdout, ended.stderr);
+        let result = place.json("r.json");
+        assert_eq!((&result["summary"]["passed"], &result["summary"]["totalCases"]), (&cases.into(), &cases.into()));
+        let checked = place.run(&["check", &path]);
+        assert_eq!(checked.code, Some(0), "{file}: {}{}", checked.stdout, checked.stderr);
+    }
+}
+
+/// An agent that gives suites their values for snapshot tokens, asked by the daemon.
+#[test]
+fn a_snapshot_provider() {
+    let place = Place::new();
+    let (_daemon, daemon) = place.daemon();
+    let (_portfolio, portfolio) = sample("forge_samples.portfolio", &[]);
+    let (seed, file) = (eval("seed-manifest.json"), eval("portfolio.golden.json"));
+    let args = ["run", &file, "-n", &portfolio, "--daemon", &daemon, "--seed-manifest", &seed, "-o", "r.json"];
+    let ended = place.run(&[&args[..], &["--snapshot-agent", &portfolio]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(place.json("r.json")["summary"]["skippedAssertions"], 0);
+
+    let (_weather, weather) = sample("forge_samples.weather", &[]);
+    let ended = place.run(&[&args[..], &["--snapshot-agent", &weather]].concat());
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("does not implement SnapshotProvider"), "{}", ended.stderr);
+    assert_eq!(place.json("r.json")["cases"][0]["cause"], "snapshot_error");
+}
+
 /// A tool call is shown when it starts, not when it is over.
 #[test]
 fn slow_tools_are_seen_live() {

@@ -201,7 +201,7 @@ fn fields(object: &Value, load_warnings: &[String]) -> Answer {
 }
 
 fn warnings(suite: &Suite) -> Vec<String> {
-    suite.warnings.iter().map(ToString::to_string).collect()
+    suite.findings().map(ToString::to_string).collect()
 }
 
 /// What was recorded of one case.

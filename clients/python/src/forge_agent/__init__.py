@@ -5,6 +5,7 @@ Write an async function that takes a `Turn` and returns the answer, run its tool
 """
 
 from forge_agent.endpoint import CAPABILITIES, AgentEndpoint, Answer, Server, serve
+from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import InvocationFailed, ToolCall, ToolFailed, Turn
 from forge_agent.values import json_of, json_text, text_of
 
@@ -14,6 +15,7 @@ __all__ = [
     "Answer",
     "InvocationFailed",
     "Server",
+    "SnapshotProvider",
     "ToolCall",
     "ToolFailed",
     "Turn",

@@ -14,8 +14,10 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2
+from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2, snapshot_pb2_grpc
 from forge.agent.v1 import values_pb2 as values
+from forge_agent.snapshot import SERVICE as SNAPSHOT_SERVICE
+from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import Conclusion, EndOfTurn, InvocationFailed, Turn
 from forge_agent.values import code, duration, fault_of
 
@@ -223,15 +225,18 @@ def _encodable(text: str | None) -> str | None:
 
 
 class Server:
-    """A gRPC server with the agent, health and reflection."""
+    """A gRPC server with the agent, health and reflection; with `snapshot`, it also captures values for suites."""
 
-    def __init__(self, endpoint: AgentEndpoint, listen: str) -> None:
+    def __init__(self, endpoint: AgentEndpoint, listen: str, snapshot: SnapshotProvider | None = None) -> None:
         self._endpoint = endpoint
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)])
         agent_pb2_grpc.add_AgentEndpointServicer_to_server(endpoint, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        if snapshot:
+            snapshot_pb2_grpc.add_SnapshotProviderServicer_to_server(snapshot, self._server)
+            names.append(SNAPSHOT_SERVICE)
         reflection.enable_server_reflection(names, self._server)
         port = self._server.add_insecure_port(listen)
         #: Where it can be reached, with the real port if 0 was asked for.
@@ -250,12 +255,12 @@ class Server:
         await self._server.stop(0.2)
 
 
-async def serve(endpoint: AgentEndpoint, listen: str) -> None:
-    """Serves the agent until the process is asked to end (SIGINT, SIGTERM).
+async def serve(endpoint: AgentEndpoint, listen: str, snapshot: SnapshotProvider | None = None) -> None:
+    """Serves the agent, and the snapshot provider if there is one, until the process is asked to end (SIGINT, SIGTERM).
 
     The first line on stdout says where, so that whoever started the process with port 0 can read the port.
     """
-    server = Server(endpoint, listen)
+    server = Server(endpoint, listen, snapshot)
     await server.start()
     print(f"listening on {server.address}", flush=True)
     asked_to_end = asyncio.Event()

@@ -4,11 +4,11 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from forge_agent import AgentEndpoint, serve
+from forge_agent import AgentEndpoint, SnapshotProvider, serve
 
 
-def run(description: str, make: Callable[[float], AgentEndpoint]) -> None:
-    """Serves the agent that `make` gives for a tool delay in seconds."""
+def run(description: str, make: Callable[[float], AgentEndpoint], snapshot: SnapshotProvider | None = None) -> None:
+    """Serves the agent that `make` gives for a tool delay in seconds, and a snapshot provider if there is one."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="port 0: any free one")
     parser.add_argument(
@@ -17,6 +17,6 @@ def run(description: str, make: Callable[[float], AgentEndpoint]) -> None:
     arguments = parser.parse_args()
 
     async def main() -> None:
-        await serve(make(arguments.tool_delay), arguments.listen)
+        await serve(make(arguments.tool_delay), arguments.listen, snapshot)
 
     asyncio.run(main())

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_ai import Agent, Tool
 
-from forge_agent import AgentEndpoint
+from forge_agent import AgentEndpoint, SnapshotProvider
 from forge_samples import bridge, command, offline
 from forge_samples.offline import Call, Result
 
@@ -143,5 +143,13 @@ def make(tool_delay: float = 0.0) -> AgentEndpoint:
     return bridge.endpoint(agent, own_tools, agent_id="samples.portfolio", version="1.0.0")
 
 
+async def capture(path: str) -> float:
+    """Today's value at a path of a snapshot: `prices.SYMBOL`."""
+    source, _, symbol = path.partition(".")
+    if source != "prices" or symbol not in PRICES:
+        raise LookupError(f"there is no price for {path}")
+    return PRICES[symbol]
+
+
 if __name__ == "__main__":
-    command.run("Sample portfolio agent", make)
+    command.run("Sample portfolio agent", make, SnapshotProvider(capture))
