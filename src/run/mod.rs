@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::conversation::{CancelReason, Description, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
-use crate::peer::agent::Agent;
+use crate::peer::agent::{AGENT_UNREACHABLE, Agent};
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
 use crate::suite::Suite;
@@ -169,7 +169,7 @@ pub async fn execute(
             journal.not_run(&plan.cases, || CaseResult::not_run(Cause::Unreachable, Blame::Network, &message)).await?;
             let fault = Fault {
                 code: tonic::Code::Unavailable.into(),
-                reason: "AGENT_UNREACHABLE".to_owned(),
+                reason: AGENT_UNREACHABLE.to_owned(),
                 message: format!("agent {:?}: {message}", agent.name),
                 origin: FaultOrigin::Transport,
                 retryable: true,
