@@ -17,6 +17,7 @@ const KEYS: &[&str] = &[
     "snapshotEnabled",
     "snapshotPath",
     "snapshotCommand",
+    "snapshotUrl",
     "outputDir",
     "baselineRunId",
     "concurrency",
@@ -101,24 +102,28 @@ impl Config {
     }
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
+        let is_there =
+            |args: &RunArgs| args.snapshot.is_some() || args.snapshot_command.is_some() || args.snapshot_url.is_some();
         // A flag says where the snapshot comes from as a whole.
-        let from_flags = args.snapshot.is_some() || args.snapshot_command.is_some();
+        let from_flags = is_there(args);
         if !from_flags {
             args.snapshot = self.file("snapshotPath")?;
-            args.snapshot_command = self.text("snapshotCommand")?.filter(|_| args.snapshot.is_none());
+            args.snapshot_command = self.text("snapshotCommand")?.filter(|_| !is_there(args));
+            args.snapshot_url = self.text("snapshotUrl")?.filter(|_| !is_there(args));
         }
-        let is_configured = args.snapshot.is_some() || args.snapshot_command.is_some();
         match self.get("snapshotEnabled").map(|value| &value.value) {
             Some(Value::Bool(false)) if from_flags => {
                 return Err(self
                     .refuse("snapshotEnabled", "is false, and a flag names a snapshot")
                     .hint("leave out the flag, or the setting"));
             }
-            Some(Value::Bool(false)) => (args.snapshot, args.snapshot_command) = (None, None),
-            Some(Value::Bool(true)) if !is_configured => {
-                return Err(self
-                    .refuse("snapshotEnabled", "is true, and there is no snapshot")
-                    .hint("name one with --snapshot FILE or --snapshot-command COMMAND, or in the settings"));
+            Some(Value::Bool(false)) => {
+                (args.snapshot, args.snapshot_command, args.snapshot_url) = (None, None, None);
+            }
+            Some(Value::Bool(true)) if !is_there(args) => {
+                return Err(self.refuse("snapshotEnabled", "is true, and there is no snapshot").hint(
+                    "name one with --snapshot FILE, --snapshot-command COMMAND or --snapshot-url URL, or in the settings",
+                ));
             }
             Some(Value::Bool(true)) | None => {}
             Some(_) => return Err(self.refuse("snapshotEnabled", "must be true or false")),

@@ -220,7 +220,6 @@ impl HttpClient {
     pub fn new(url: HttpUrl, headers: &[HeaderFromEnv]) -> Result<Self, ClientError> {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for header in headers {
             all.insert(header.name.clone(), header.value()?);
         }
@@ -251,6 +250,9 @@ impl HttpClient {
             let mut request = client.request(method.clone(), self.url.url.clone());
             if let Some(body) = &body {
                 request = request.body(body.clone());
+                if !self.headers.contains_key(CONTENT_TYPE) {
+                    request = request.header(CONTENT_TYPE, "application/json");
+                }
             }
             request.send().await.map_err(|error| self.trouble(&error, connected.is_cancelled()))
         };
