@@ -20,7 +20,7 @@ use crate::peer::target::{Target, speaks_http};
 use crate::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use crate::report::console::{Line, Look, summary};
 use crate::report::{Verdict, Verdicts};
-use crate::sidecar::http::client::HeaderFromEnv;
+use crate::sidecar::http::address::HeaderFromEnv;
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, spec_to_proto};
 

@@ -19,8 +19,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::http::Adapter;
+use self::http::address::{HeaderFromEnv, HttpUrl};
 use self::http::answer::Fields;
-use self::http::client::{ClientError, HeaderFromEnv, HttpClient, HttpUrl};
+use self::http::client::{ClientError, HttpClient};
 
 mod agent;
 pub mod call_log;

@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{CliError, Exit, note};
 use crate::daemon::status::chain;
 use crate::peer::target::speaks_http;
-use crate::sidecar::http::client::{HttpClient, HttpUrl};
+use crate::sidecar::http::address::HttpUrl;
+use crate::sidecar::http::client::HttpClient;
 use crate::sidecar::http::{Adapter, ServeError, serve};
 
 /// A sidecar in front of an endpoint, on a port that only this machine can reach.

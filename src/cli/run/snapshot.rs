@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit};
-use crate::sidecar::http::client::{ClientError, HeaderFromEnv, HttpClient, HttpUrl};
+use crate::sidecar::http::address::{HeaderFromEnv, HttpUrl};
+use crate::sidecar::http::client::{ClientError, HttpClient};
 use crate::suite;
 
 /// Time for the command, and for an answer.

@@ -5,168 +5,27 @@
 //! exchange that is dropped closes its connection, which is how an endpoint learns that nobody waits any more.
 
 use std::error::Error;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{
-    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, TRANSFER_ENCODING,
-};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Method, Response, StatusCode};
 use rustls_platform_verifier::BuilderVerifierExt as _;
-use tokio::net::TcpStream;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
-use crate::peer::target::speaks_http;
+use super::address::{HeaderError, HeaderFromEnv, HttpUrl};
 
 /// Time to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Pause before connecting is tried once more.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time for the look whether anybody listens: `Describe` must answer within two seconds.
-const PROBE: Duration = Duration::from_millis(1500);
 /// Bytes that are read of an answer that is an error.
 const ERROR_BYTES: usize = 8 << 10;
 /// Characters of an answer that stand in an error message.
 const SHOWN_CHARS: usize = 300;
-
-/// An address that starts with `http://` or `https://`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpUrl {
-    written: String,
-    url: Url,
-}
-
-/// A text that is no such address.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct HttpUrlError(String);
-
-impl HttpUrl {
-    /// Host and port where the endpoint listens.
-    fn address(&self) -> (String, u16) {
-        let host = self.url.host_str().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (host.to_owned(), self.url.port_or_known_default().unwrap_or_default())
-    }
-
-    /// The host, with the port if it is written, as it may name an agent.
-    #[must_use]
-    pub fn authority(&self) -> &str {
-        self.url.authority()
-    }
-
-    /// Connects once and hangs up.
-    ///
-    /// # Errors
-    /// Why nobody can be reached there.
-    pub(super) async fn probe(&self) -> Result<(), String> {
-        let (host, port) = self.address();
-        let why = match tokio::time::timeout(PROBE, TcpStream::connect((host.as_str(), port))).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no connection within {:.1} s", PROBE.as_secs_f64()),
-        };
-        Err(format!("{self} cannot be reached: {why}"))
-    }
-}
-
-impl fmt::Display for HttpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
-}
-
-impl FromStr for HttpUrl {
-    type Err = HttpUrlError;
-
-    fn from_str(text: &str) -> Result<Self, HttpUrlError> {
-        if !speaks_http(text) {
-            return Err(HttpUrlError(
-                "write it like http://127.0.0.1:3000/chat or https://example.org/chat".to_owned(),
-            ));
-        }
-        let url: Url = text.parse().map_err(|error| HttpUrlError(format!("it is no URL: {error}")))?;
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(HttpUrlError(
-                "secrets do not belong into an address, which is shown everywhere; \
-                 give them as a header whose value stands in the environment"
-                    .to_owned(),
-            ));
-        }
-        Ok(Self { written: text.to_owned(), url })
-    }
-}
-
-/// `NAME=VARIABLE`: a header whose value stands in an environment variable, so that it is on no command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderFromEnv {
-    name: HeaderName,
-    variable: String,
-}
-
-/// Why there is no such header.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
-    /// It is not written as it must be.
-    #[error("write it like Authorization=CHAT_TOKEN: the name of a header, and of the variable that holds its value")]
-    Form,
-    /// HTTP sets it itself.
-    #[error("the header {0} says how the message is sent and cannot be chosen")]
-    Framing(HeaderName),
-    /// The variable is not set, or to nothing.
-    #[error("the header {name} takes its value from the environment variable {variable}, which is not set")]
-    Unset {
-        /// The header.
-        name: HeaderName,
-        /// The variable.
-        variable: String,
-    },
-    /// The value is no header's.
-    #[error("the environment variable {variable} holds what cannot be the value of the header {name}")]
-    Value {
-        /// The header.
-        name: HeaderName,
-        /// The variable.
-        variable: String,
-    },
-}
-
-impl FromStr for HeaderFromEnv {
-    type Err = HeaderError;
-
-    fn from_str(text: &str) -> Result<Self, HeaderError> {
-        let (name, variable) = text.split_once('=').ok_or(HeaderError::Form)?;
-        let name: HeaderName = name.trim().parse().map_err(|_| HeaderError::Form)?;
-        if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
-            return Err(HeaderError::Framing(name));
-        }
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        // A secret that somebody wrote here by mistake is most likely no word.
-        if variable.is_empty() || !variable.chars().all(is_word) {
-            return Err(HeaderError::Form);
-        }
-        Ok(Self { name, variable: variable.to_owned() })
-    }
-}
-
-impl HeaderFromEnv {
-    fn value(&self) -> Result<HeaderValue, HeaderError> {
-        let (name, variable) = (self.name.clone(), self.variable.clone());
-        let text = match std::env::var(&self.variable) {
-            Ok(text) if !text.is_empty() => text,
-            Ok(_) | Err(std::env::VarError::NotPresent) => return Err(HeaderError::Unset { name, variable }),
-            Err(std::env::VarError::NotUnicode(_)) => return Err(HeaderError::Value { name, variable }),
-        };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| HeaderError::Value { name, variable })?;
-        value.set_sensitive(true);
-        Ok(value)
-    }
-}
 
 /// Why there is nobody to speak HTTP with.
 #[derive(Debug, thiserror::Error)]
@@ -221,9 +80,9 @@ impl HttpClient {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT, HeaderValue::from_static("application/json"));
         for header in headers {
-            all.insert(header.name.clone(), header.value()?);
+            all.insert(header.name().clone(), header.value()?);
         }
-        let tls = tls(url.url.scheme() == "https")?;
+        let tls = tls(url.as_url().scheme() == "https")?;
         Ok(Self { url, headers: all, tls })
     }
 
@@ -247,7 +106,7 @@ impl HttpClient {
     ) -> Result<Reply, Trouble> {
         let send = async || {
             let client = self.client(connected).map_err(|error| Trouble::Unreachable(self.says(&deepest(&error))))?;
-            let mut request = client.request(method.clone(), self.url.url.clone());
+            let mut request = client.request(method.clone(), self.url.as_url().clone());
             if let Some(body) = &body {
                 request = request.body(body.clone());
                 if !self.headers.contains_key(CONTENT_TYPE) {
@@ -391,35 +250,4 @@ fn is_loss(error: &reqwest::Error) -> bool {
         error = current.source();
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        for (url, address) in [
-            ("http://localhost:3000/chat", Some(("localhost", 3000))),
-            ("HTTPS://example.org/a?b=c", Some(("example.org", 443))),
-            ("http://[::1]", Some(("::1", 80))),
-            ("http://", None),
-            ("http://user:word@host/", None),
-            ("grpc://host:1", None),
-            ("localhost:3000", None),
-        ] {
-            let found = url.parse::<HttpUrl>().ok().map(|url| url.address());
-            assert_eq!(found, address.map(|(host, port)| (host.to_owned(), port)), "{url}");
-        }
-    }
-
-    #[test]
-    fn headers() {
-        let header = |text: &str| text.parse::<HeaderFromEnv>();
-        assert!(header("X-Key=CHAT_KEY").is_ok());
-        for wrong in ["Authorization", "=X", "Authorization=", "a b=X", "Authorization=Bearer abc", "x=sk-123"] {
-            assert_eq!(header(wrong), Err(HeaderError::Form), "{wrong}");
-        }
-        assert!(matches!(header("Content-Length=X"), Err(HeaderError::Framing(_))));
-    }
 }

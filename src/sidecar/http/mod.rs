@@ -1,6 +1,6 @@
 //! `forge-sidecar http`: an agent that is an HTTP chat endpoint.
 //!
-//! [`answer`] is the endpoint's contract and [`field`] where its values stand; [`client`] speaks HTTP; `service` makes
+//! [`answer`] is the endpoint's contract and [`field`] where its values stand; [`client`] speaks HTTP with an [`address`]; `service` makes
 //! an `AgentEndpoint` of both, `events` writes what it reports, and [`serve`] serves it.
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use super::infra::AGENT;
 use crate::peer::agent::MAX_MESSAGE_BYTES;
 use crate::wire::agent::agent_endpoint_server::AgentEndpointServer;
 
+pub mod address;
 pub mod answer;
 pub mod client;
 mod events;

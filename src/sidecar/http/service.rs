@@ -69,7 +69,7 @@ impl Service {
                 return Err(Status::failed_precondition(text));
             }
         }
-        let Some(last) = start.messages.iter().rposition(|message| message.role() == Role::User) else {
+        let Some(last) = last_of_user(&start.messages) else {
             return Err(Status::invalid_argument("start.messages holds no message of the user"));
         };
         let earlier = &start.messages[..last];
@@ -180,7 +180,8 @@ enum End {
 
 impl Call {
     async fn play(mut self, mut frames: Streaming<InvokeRequest>, body: Vec<u8>) {
-        if let Some(medium) = self.start.messages.last().and_then(not_text) {
+        let last = last_of_user(&self.start.messages);
+        if let Some(medium) = last.and_then(|last| not_text(&self.start.messages[last])) {
             let message =
                 format!("only text can be sent to {}, and the message holds {medium}", self.adapter.client.url());
             return self.events.failed(Code::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE", message).await;
@@ -235,7 +236,7 @@ impl Call {
 
     /// Says once a call what a multi-turn case may miss.
     async fn note_what_is_left_out(&mut self) {
-        let earlier = self.start.messages.len().saturating_sub(1);
+        let earlier = last_of_user(&self.start.messages).unwrap_or_default();
         if earlier > 0 && self.adapter.fields.history.is_none() {
             let text = format!("{earlier} earlier messages were not sent; --history-field NAME sends them");
             self.events.warn(text).await;
@@ -278,6 +279,11 @@ async fn listen(frames: &mut Streaming<InvokeRequest>) -> End {
             Err(status) => return End::Broken(format!("the frames of the call cannot be read: {}", status.message())),
         }
     }
+}
+
+/// Position of the message to answer.
+fn last_of_user(messages: &[Message]) -> Option<usize> {
+    messages.iter().rposition(|message| message.role() == Role::User)
 }
 
 /// What a message holds that is not text. Reasoning is the model's own.
