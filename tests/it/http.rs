@@ -285,6 +285,27 @@ fn forgectl_alone() {
     assert_eq!(odd.code, Some(2), "{}", odd.stderr);
 }
 
+/// https is checked against the system's certificates, and proxies of the environment are left alone.
+#[test]
+fn secure_endpoints() {
+    let place = Place::new();
+    let (endpoint, certificate) = Endpoint::start_secure(chat);
+    let url = format!("https://localhost:{}/chat", endpoint.address.port());
+    let trusted = place.write("authority.pem", &certificate);
+    place.write("a.golden.json", r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseNonEmpty": true}}]"#);
+    for (is_trusted, code, text) in [(true, 0, "✓ a"), (false, 3, "cannot be reached: invalid peer certificate")] {
+        let mut command = place.forgectl(&["run", "a.golden.json", "-n", &url]);
+        command.env("HTTPS_PROXY", "http://127.0.0.1:1");
+        if is_trusted {
+            command.env("SSL_CERT_FILE", &trusted);
+        }
+        let ended = Running::start(command).end();
+        assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains(text), "{}{}", ended.stdout, ended.stderr);
+    }
+    assert_eq!(endpoint.asked().len(), 1);
+}
+
 /// Values for tokens, from an address; without them no case runs.
 #[test]
 fn snapshots() {

@@ -14,6 +14,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_util::sync::CancellationToken;
 
 /// One request.
@@ -66,6 +69,29 @@ struct State {
 
 impl Endpoint {
     pub(crate) fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_with(None, answer)
+    }
+
+    /// One that speaks TLS, and the certificate that it is trusted by.
+    pub(crate) fn start_secure(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Self, String) {
+        let authority = {
+            let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.distinguished_name.push(rcgen::DnType::CommonName, "an authority of the tests");
+            rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().expect("a key")).expect("signs")
+        };
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        let certificate = params.signed_by(&key, &authority).expect("signs");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.expect("versions").with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate.der().clone()], key).expect("a certificate");
+        (Self::start_with(Some(Arc::new(config).into()), answer), authority.pem())
+    }
+
+    fn start_with(tls: Option<TlsAcceptor>, answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // Not asynchronously: tests may be.
@@ -79,7 +105,7 @@ impl Endpoint {
             leave: CancellationToken::new(),
             has_left: CancellationToken::new(),
         });
-        runtime.spawn(listen(listener, Arc::clone(&state)));
+        runtime.spawn(listen(listener, tls, Arc::clone(&state)));
         Self { address, state, runtime: Some(runtime) }
     }
 
@@ -110,7 +136,7 @@ impl Drop for Endpoint {
     }
 }
 
-async fn listen(listener: std::net::TcpListener, state: Arc<State>) {
+async fn listen(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, state: Arc<State>) {
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         let accepted = tokio::select! {
@@ -120,7 +146,18 @@ async fn listen(listener: std::net::TcpListener, state: Arc<State>) {
         let Ok((io, _)) = accepted else { continue };
         let state = Arc::clone(&state);
         let service = service_fn(move |request| serve(request, Arc::clone(&state)));
-        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service));
+        let (http, tls) = (hyper::server::conn::http1::Builder::new(), tls.clone());
+        // How a connection ends is the client's business.
+        tokio::spawn(async move {
+            match tls {
+                None => drop(http.serve_connection(TokioIo::new(io), service).await),
+                Some(tls) => {
+                    if let Ok(io) = tls.accept(io).await {
+                        drop(http.serve_connection(TokioIo::new(io), service).await);
+                    }
+                }
+            }
+        });
     }
     drop(listener);
     state.has_left.cancel();
