@@ -102,15 +102,24 @@ impl Config {
     }
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
-        let is_there =
-            |args: &RunArgs| args.snapshot.is_some() || args.snapshot_command.is_some() || args.snapshot_url.is_some();
         // A flag says where the snapshot comes from as a whole.
-        let from_flags = is_there(args);
+        let sources = |args: &RunArgs| {
+            [args.snapshot.is_some(), args.snapshot_command.is_some(), args.snapshot_url.is_some()]
+                .into_iter()
+                .filter(|is_set| *is_set)
+                .count()
+        };
+        let from_flags = sources(args) > 0;
         if !from_flags {
             args.snapshot = self.file("snapshotPath")?;
-            args.snapshot_command = self.text("snapshotCommand")?.filter(|_| !is_there(args));
-            args.snapshot_url = self.text("snapshotUrl")?.filter(|_| !is_there(args));
+            args.snapshot_command = self.text("snapshotCommand")?;
+            args.snapshot_url = self.text("snapshotUrl")?;
         }
+        if sources(args) > 1 {
+            let (path, what) = (self.path.display(), "snapshotPath, snapshotCommand and snapshotUrl");
+            return Err(CliError::new(Exit::Usage, format!("{path}: {what} are different sources: name one")));
+        }
+        let is_configured = sources(args) > 0;
         match self.get("snapshotEnabled").map(|value| &value.value) {
             Some(Value::Bool(false)) if from_flags => {
                 return Err(self
@@ -120,7 +129,7 @@ impl Config {
             Some(Value::Bool(false)) => {
                 (args.snapshot, args.snapshot_command, args.snapshot_url) = (None, None, None);
             }
-            Some(Value::Bool(true)) if !is_there(args) => {
+            Some(Value::Bool(true)) if !is_configured => {
                 return Err(self.refuse("snapshotEnabled", "is true, and there is no snapshot").hint(
                     "name one with --snapshot FILE, --snapshot-command COMMAND or --snapshot-url URL, or in the settings",
                 ));
