@@ -46,11 +46,7 @@ struct Embedded {
 impl Client {
     /// Connects to the daemon at `url`.
     pub(super) async fn connect(url: &str) -> Result<Self, CliError> {
-        let full = if Target::looks_like_one(url) { url.to_owned() } else { format!("http://{url}") };
-        let target: Target = full.parse().map_err(|_| {
-            CliError::new(Exit::Usage, format!("{url:?} is no address of a daemon"))
-                .hint("write it like http://127.0.0.1:7460")
-        })?;
+        let target = Target::of_daemon(url).map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
         Self::open(url.to_owned(), &target.authority(), None).await
     }
 

@@ -16,10 +16,11 @@ use crate::bundle::{self, Role};
 use crate::conversation::ToolMode;
 use crate::daemon::status::BUNDLE_MISSING;
 use crate::event::{Payload, Run};
-use crate::peer::target::Target;
+use crate::peer::target::{Target, speaks_http};
 use crate::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
 use crate::report::console::{Line, Look, summary};
 use crate::report::{Verdict, Verdicts};
+use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::Labels;
 use crate::usage::Prices;
 use crate::wire::control as pb;
@@ -27,11 +28,13 @@ use crate::wire::run::{run_from_proto, spec_to_proto};
 
 mod baseline;
 mod config;
+mod http_agent;
 mod interrupts;
 mod previous;
 mod progress;
 mod snapshot;
 
+use http_agent::HttpAgent;
 use interrupts::Interrupts;
 use progress::Progress;
 
@@ -56,7 +59,8 @@ pub(super) struct RunArgs {
     #[arg(short, long = "input", visible_alias = "eval", value_name = "SOURCE")]
     input: Vec<String>,
 
-    /// Agent to test: a name that the daemon knows, or an address such as grpc://127.0.0.1:50051
+    /// Agent to test: a name that the daemon knows, an address such as grpc://127.0.0.1:50051, or without a daemon that
+    /// of an HTTP chat endpoint such as http://127.0.0.1:3000/chat
     #[arg(short, long, value_name = "AGENT")]
     name: Option<String>,
 
@@ -126,16 +130,26 @@ pub(super) struct RunArgs {
     registry: Option<PathBuf>,
 
     /// Values for {{snapshot:…}} tokens, captured before the run
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "snapshots")]
     snapshot: Option<PathBuf>,
 
     /// A command whose output is JSON with the values for {{snapshot:…}} tokens; it is run here, right before the run
-    #[arg(long, value_name = "COMMAND", conflicts_with = "snapshot")]
+    #[arg(long, value_name = "COMMAND", group = "snapshots")]
     snapshot_command: Option<String>,
+
+    /// An address that answers GET with JSON that holds the values for {{snapshot:…}} tokens; it is asked right before the
+    /// run
+    #[arg(long, value_name = "URL", group = "snapshots")]
+    snapshot_url: Option<String>,
+
+    /// A header for --snapshot-url, whose value stands in an environment variable, such as Authorization=TOKEN; may be
+    /// given several times
+    #[arg(long, value_name = "NAME=VARIABLE")]
+    snapshot_header: Vec<HeaderFromEnv>,
 
     /// An agent that is asked for the values of {{snapshot:…}} tokens right before the run: a name that the daemon
     /// knows, or an address; it implements SnapshotProvider
-    #[arg(long, value_name = "AGENT", conflicts_with_all = ["snapshot", "snapshot_command"])]
+    #[arg(long, value_name = "AGENT", group = "snapshots")]
     snapshot_agent: Option<String>,
 
     /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
@@ -206,11 +220,14 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         return Err(CliError::new(Exit::Usage, "no agent to test: name one with -n AGENT")
             .hint("a name that the daemon knows, or an address such as grpc://127.0.0.1:50051; or agentEndpoint in forge.config.json"));
     }
+    let daemon = daemon.filter(|_| !args.daemon_free);
     check_outputs(&args)?;
     if let Some((id, _)) = args.agent.iter().enumerate().find_map(|(n, a)| args.agent[..n].iter().find(|b| b.0 == a.0))
     {
         return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
     }
+    let http = HttpAgent::start(args.agent_name(), daemon.as_deref()).await?;
+    args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
     let mut inputs = Inputs::read(&sources)?;
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
     if let Some((name, bytes)) = snapshot::capture(&args).await? {
@@ -225,7 +242,6 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     for warning in inputs.findings().chain(&unread) {
         say(&format!("⚠ {warning}"));
     }
-    let daemon = daemon.filter(|_| !args.daemon_free);
     if daemon.is_none() && args.detach {
         return Err(CliError::new(Exit::Usage, "--detach needs a daemon that goes on when forgectl ends")
             .hint("give its address with --daemon URL or FORGE_DAEMON"));
@@ -239,8 +255,14 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     if client.is_embedded() {
         say("no daemon given: running one inside this process");
     }
+    if let Some(http) = &http {
+        say(&format!("{} speaks HTTP: running forge-sidecar http for it inside this process", http.url));
+    }
     let result = run_on(&client, &args, inputs, &interrupts).await;
     client.close().await;
+    if let Some(http) = http {
+        http.close().await;
+    }
     match result {
         Ok(_) if interrupts.any() => Ok(Exit::Interrupted),
         Err(mut error) if interrupts.any() => {
@@ -268,7 +290,7 @@ async fn run_on(
     let packed = inputs.bundle.pack().map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
     let mut targets = args.agent.clone();
     let name = args.agent_name();
-    if Target::looks_like_one(name) {
+    if Target::looks_like_one(name) && !speaks_http(name) {
         // An agent that is only known by its address.
         targets.push((name.to_owned(), name.to_owned()));
     }

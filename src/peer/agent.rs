@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
+use tonic_types::StatusExt as _;
 
-use super::target::Target;
+use super::target::{Target, speaks_http};
 use crate::conversation::{Description, Failure};
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
@@ -42,6 +43,11 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 2 << 20;
 /// Error texts travel in headers, and agents write long ones.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
+
+/// Reason of a status UNAVAILABLE by which a party that stands in for the agent says that it cannot reach it.
+pub const AGENT_UNREACHABLE: &str = "AGENT_UNREACHABLE";
+/// Reason of a status UNAVAILABLE by which a party says that it is shutting down.
+pub const DRAINING: &str = "DRAINING";
 
 /// An agent that can be called. Cheap to clone; clones share a connection, which is made again when it is lost.
 #[derive(Debug, Clone)]
@@ -101,7 +107,9 @@ impl Agent {
     /// When the address cannot be dialled at all.
     pub fn at(name: &str, target: &Target) -> Result<Self, tonic::transport::Error> {
         let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
-        Ok(Self { name: name.to_owned(), url: target.to_string(), channel: endpoint.connect_lazy() })
+        // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
+        let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
+        Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy() })
     }
 
     /// An agent behind a channel that is there already, such as an in-memory pipe.
@@ -155,7 +163,7 @@ impl Agent {
                 let description = Description { revision: 1, ..Description::default() };
                 return Ok((description, true));
             }
-            let Some(last) = connection_trouble(&status) else {
+            let Some(last) = connection_trouble(&status).or_else(|| trouble_beyond(&status)) else {
                 let message = shorten(status.message());
                 return Err(DescribeError::Refused { url: url(), code: status.code(), message });
             };
@@ -313,6 +321,9 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
             describe_status(status)
         )));
     }
+    if let Some(message) = trouble_beyond(status) {
+        return Trouble::Over(if answered { Failure::Lost(message) } else { Failure::Unreachable(message) });
+    }
     Trouble::Over(match find::<h2::Error>(status) {
         Some(error) if error.is_go_away() && error.is_library() => {
             Failure::Lost(format!("the daemon closed the connection, which all cases of the run share: {error}"))
@@ -367,6 +378,12 @@ fn connection_trouble(status: &Status) -> Option<String> {
         ""
     };
     Some(text + hint)
+}
+
+/// What went wrong between a party that stands in for the agent and the agent itself, in that party's words.
+fn trouble_beyond(status: &Status) -> Option<String> {
+    let info = status.get_details_error_info().filter(|_| status.code() == Code::Unavailable)?;
+    matches!(info.reason.as_str(), AGENT_UNREACHABLE | DRAINING).then(|| shorten(status.message()))
 }
 
 /// Whether the other side answered HTTP without the trailers of gRPC, as web servers and proxies do. tonic makes up a

@@ -13,10 +13,12 @@ pub struct Target {
 
 /// An address that cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{url:?} is no address of an agent: {problem}; write it like grpc://127.0.0.1:50051")]
+#[error("{url:?} is no address of {whom}: {problem}; {hint}")]
 pub struct TargetError {
     url: String,
+    whom: &'static str,
     problem: &'static str,
+    hint: &'static str,
 }
 
 impl Target {
@@ -24,6 +26,38 @@ impl Target {
     #[must_use]
     pub fn looks_like_one(text: &str) -> bool {
         text.contains("://")
+    }
+
+    /// Where a daemon listens: `http://HOST:PORT`, or without the scheme.
+    ///
+    /// # Errors
+    /// When it is no such address.
+    pub fn of_daemon(url: &str) -> Result<Self, TargetError> {
+        let refuse = |problem| TargetError {
+            url: url.to_owned(),
+            whom: "a daemon",
+            problem,
+            hint: "write it like http://127.0.0.1:7460",
+        };
+        match url.split_once("://") {
+            None => Self::of_authority(url).map_err(refuse),
+            Some(("http" | "grpc", rest)) => Self::of_authority(rest).map_err(refuse),
+            Some(("https" | "grpcs", _)) => Err(refuse("TLS to daemons is not supported by this version")),
+            Some(_) => Err(refuse("only http:// is known")),
+        }
+    }
+
+    fn of_authority(rest: &str) -> Result<Self, &'static str> {
+        let uri: http::Uri = format!("http://{rest}").parse().map_err(|_| "it cannot be parsed")?;
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || rest.contains('@') {
+            return Err("it must be a host and a port, and nothing else");
+        }
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err("there is no host");
+        }
+        let port = uri.port_u16().ok_or("there is no port")?;
+        Ok(Self { host: host.to_owned(), port })
     }
 
     /// Host and port, as in a URL.
@@ -48,26 +82,26 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let refuse = |problem| TargetError { url: url.to_owned(), problem };
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(refuse("there is no scheme"));
-        };
-        match scheme {
-            "grpc" | "http" => {}
-            "grpcs" | "https" => return Err(refuse("TLS to agents is not supported by this version")),
-            _ => return Err(refuse("only grpc:// is known")),
+        let refuse = |problem, hint| TargetError { url: url.to_owned(), whom: "an agent", problem, hint };
+        let grpc = "write it like grpc://127.0.0.1:50051";
+        if speaks_http(url) {
+            let hint = "start `forge-sidecar http URL` for it and give the grpc:// address where that listens";
+            return Err(refuse("an HTTP endpoint does not speak gRPC", hint));
         }
-        let uri: http::Uri = format!("http://{rest}").parse().map_err(|_| refuse("it cannot be parsed"))?;
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || rest.contains('@') {
-            return Err(refuse("it must be a host and a port, and nothing else"));
+        match url.split_once("://") {
+            None => Err(refuse("there is no scheme", grpc)),
+            Some(("grpc", rest)) => Self::of_authority(rest).map_err(|problem| refuse(problem, grpc)),
+            Some(("grpcs", _)) => Err(refuse("TLS to agents is not supported by this version", grpc)),
+            Some(_) => Err(refuse("only grpc:// is known", grpc)),
         }
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err(refuse("there is no host"));
-        }
-        let port = uri.port_u16().ok_or_else(|| refuse("there is no port"))?;
-        Ok(Self { host: host.to_owned(), port })
     }
+}
+
+/// Whether an address is that of an HTTP endpoint, which an agent can stand behind but never is by itself.
+#[must_use]
+pub fn speaks_http(url: &str) -> bool {
+    url.split_once("://")
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
 }
 
 /// Which addresses a client may name.
@@ -131,7 +165,9 @@ mod tests {
     fn addresses() {
         for (url, shown) in [
             ("grpc://127.0.0.1:50051", Some("grpc://127.0.0.1:50051")),
-            ("http://agents.local:80/", Some("grpc://agents.local:80")),
+            ("grpc://agents.local:80/", Some("grpc://agents.local:80")),
+            ("http://agents.local:80/", None),
+            ("HTTPS://agents.local:80/", None),
             ("grpc://[::1]:9", Some("grpc://[::1]:9")),
             ("grpc://127.0.0.1", None),
             ("grpc://:5", None),
@@ -143,6 +179,20 @@ mod tests {
             ("grpc://a b:5", None),
         ] {
             assert_eq!(url.parse::<Target>().ok().map(|t| t.to_string()).as_deref(), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_daemons() {
+        for (url, authority) in [
+            ("http://127.0.0.1:7460", Some("127.0.0.1:7460")),
+            ("127.0.0.1:7460", Some("127.0.0.1:7460")),
+            ("grpc://[::1]:9/", Some("[::1]:9")),
+            ("http://127.0.0.1", None),
+            ("https://a:5", None),
+            ("http://a:5/path", None),
+        ] {
+            assert_eq!(Target::of_daemon(url).ok().map(|target| target.authority()).as_deref(), authority, "{url}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! The engine: runs a plan against an agent and writes what happens into the run's log. The only place that awaits
 //! agents.
 //!
-//! [`execute`] is one run from `RunStarted` to `RunFinished`; `prepare` asks for what the cases need; `scheduler` decides when a case may start, `case` runs
-//! one case, `call` makes one call and keeps its time. Verdicts are made elsewhere ([`crate::check`]), from what was
-//! recorded.
+//! [`execute`] is one run from `RunStarted` to `RunFinished`; `prepare` asks for what the cases need, `scheduler` decides
+//! when a case may start, `case` runs one case, `call` makes one call and keeps its time. Verdicts are made elsewhere
+//! ([`crate::check`]), from what was recorded.
 
 mod call;
 mod case;

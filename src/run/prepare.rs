@@ -10,7 +10,7 @@ use crate::check::arguments::Schemas;
 use crate::conversation::{Description, Fault, FaultOrigin};
 use crate::event::Payload;
 use crate::json::{Json, Value};
-use crate::peer::agent::Agent;
+use crate::peer::agent::{AGENT_UNREACHABLE, Agent};
 use crate::peer::snapshot::Wanted;
 use crate::plan::Plan;
 use crate::suite::Suite;
@@ -86,7 +86,7 @@ async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>
 fn unreachable(agent: &Agent, why: &str) -> Prevented {
     let fault = Fault {
         code: tonic::Code::Unavailable.into(),
-        reason: "AGENT_UNREACHABLE".to_owned(),
+        reason: AGENT_UNREACHABLE.to_owned(),
         message: format!("agent {:?}: {why}", agent.name),
         origin: FaultOrigin::Transport,
         retryable: true,

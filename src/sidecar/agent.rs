@@ -4,11 +4,8 @@
 //! sends, the player ([`super::player`]) plays the script and asks the ears when it waits. Here the two are started,
 //! and the call is ended as the player says.
 
-use std::collections::HashMap;
-
 use prost::Message as _;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::call_log::{About, End, last_user_text};
 use super::ears::Ears;
@@ -16,9 +13,9 @@ use super::grpc::{Inbound, Outbound, Unread};
 use super::host::{Host, Line};
 use super::parties::{Answer, unary};
 use super::player::{How, Player};
+use super::rules::{known, opening, revision};
 use crate::wire::agent::invoke_request::Frame;
 use crate::wire::agent::{AgentCard, DescribeRequest, DescribeResponse, InvokeRequest, InvokeStart, ToolMode};
-use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// `AgentEndpoint/Describe`.
 pub(super) async fn describe(host: &Host, inbound: Inbound, out: Outbound) {
@@ -35,17 +32,10 @@ pub(super) async fn describe(host: &Host, inbound: Inbound, out: Outbound) {
 }
 
 fn description(host: &Host, request: &DescribeRequest) -> Result<DescribeResponse, Status> {
-    // 0 does not exist; people with a generic client leave the field out.
-    let newest = if request.max_revision == 0 { MAX_REVISION } else { request.max_revision.min(MAX_REVISION) };
-    if newest < request.min_revision.max(MIN_REVISION) {
-        let details = ErrorDetails::with_error_info("REVISION_UNSUPPORTED", "forge.agent.v1", HashMap::new());
-        let message = format!("this agent speaks the revisions {MIN_REVISION} to {MAX_REVISION}");
-        return Err(Status::with_error_details(Code::FailedPrecondition, message, details));
-    }
     // One script plays every agent that is asked for.
     let agent_id = if request.agent_id.is_empty() { "script" } else { &request.agent_id };
     Ok(DescribeResponse {
-        revision: newest,
+        revision: revision(request)?,
         instance_id: host.instance_id(),
         card: Some(AgentCard {
             agent_id: agent_id.to_owned(),
@@ -110,20 +100,9 @@ pub(super) async fn invoke(host: &Host, line: &Line, mut inbound: Inbound, mut o
 
 /// Whether the call is taken on, and in which mode.
 fn admit(host: &Host, start: &InvokeStart) -> Result<ToolMode, Status> {
-    if start.invocation_id.is_empty() {
-        return Err(Status::invalid_argument("start.invocation_id must not be empty"));
-    }
-    let mode = match ToolMode::try_from(start.tool_mode) {
-        Ok(ToolMode::Unspecified) | Err(_) => {
-            return Err(Status::invalid_argument(format!("start.tool_mode must not be {}", start.tool_mode)));
-        }
-        Ok(mode) => mode,
-    };
-    if start.probe.is_some() {
-        return Err(Status::failed_precondition("start.probe is not supported"));
-    }
+    let mode = opening(start)?;
     if !host.takes_on(&start.invocation_id) {
-        return Err(Status::already_exists(format!("start.invocation_id {:?} is known", start.invocation_id)));
+        return Err(known(&start.invocation_id));
     }
     Ok(mode)
 }

@@ -1,7 +1,8 @@
 //! `forge-sidecar`: stands in for agents.
 //!
-//! So far there is one: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests. Adapters in
-//! front of agents that speak something else will stand beside it.
+//! There are two: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests, and
+//! `forge-sidecar http`, which puts the protocol in front of an HTTP chat endpoint ([`http`]). What both check in the same
+//! way is in `rules`.
 //!
 //! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`] with what is in [`reader`];
 //! [`server`] accepts `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what
@@ -11,8 +12,16 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::http::Adapter;
+use self::http::address::{HeaderFromEnv, HttpUrl};
+use self::http::answer::Fields;
+use self::http::client::{ClientError, HttpClient};
 
 mod agent;
 pub mod call_log;
@@ -21,12 +30,14 @@ mod ears;
 mod frames;
 mod grpc;
 mod host;
+pub mod http;
 mod infra;
 mod parties;
 mod player;
 pub mod read;
 pub mod read_parties;
 pub mod reader;
+mod rules;
 pub mod script;
 pub mod server;
 mod tap;
@@ -55,6 +66,47 @@ pub enum Command {
     /// Serves AgentEndpoint, and Simulator and Validator where they have a script, on one port, whatever agent id is
     /// asked for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or SIGTERM.
     Script(Script),
+    /// Make an agent of an HTTP chat endpoint
+    ///
+    /// Sends POST URL {"message": "..."} and reads {"response": "...", "toolCalls": [{"name", "success", "durationMs",
+    /// "params"}]}. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends
+    /// by Ctrl-C or SIGTERM, and ends the calls in flight then.
+    Http(Box<Http>),
+}
+
+/// Where to listen.
+#[derive(Debug, Args)]
+pub struct Listen {
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Allow an address that other machines can reach; nothing is encrypted and anybody may call
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// The arguments of `forge-sidecar http`.
+#[derive(Debug, Args)]
+pub struct Http {
+    /// Address of the endpoint, such as http://127.0.0.1:3000/chat
+    #[arg(value_name = "URL")]
+    pub url: HttpUrl,
+    /// Where to listen
+    #[command(flatten)]
+    pub listen: Listen,
+    /// A header to send, whose value stands in an environment variable, such as Authorization=CHAT_AUTH; may be given
+    /// several times
+    #[arg(long, value_name = "NAME=VARIABLE")]
+    pub header: Vec<HeaderFromEnv>,
+    /// Most time for one request; the time of the case counts too if it is shorter
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Id of the agent [default: host and port of the URL]
+    #[arg(long, value_name = "ID")]
+    pub agent_id: Option<String>,
+    /// Where the values stand in the endpoint's messages
+    #[command(flatten)]
+    pub fields: Fields,
 }
 
 /// The arguments of `forge-sidecar script`.
@@ -70,12 +122,9 @@ pub struct Script {
     /// Script of the validator; without it the service is unimplemented
     #[arg(long, value_name = "validator.json")]
     pub validator: Option<PathBuf>,
-    /// Address to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// Allow an address that other machines can reach; nothing is encrypted and anybody may call
-    #[arg(long)]
-    pub insecure: bool,
+    /// Where to listen
+    #[command(flatten)]
+    pub listen: Listen,
     /// Append a JSON line to this file when a call starts, when it is asked to stop, and when it ends
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -152,9 +201,18 @@ pub enum SidecarError {
     /// Signals cannot be waited for.
     #[error("waiting for signals: {0}")]
     Signals(io::Error),
+    /// The arguments do not go together, or lack what the environment should hold.
+    #[error("{0}")]
+    Usage(String),
+    /// The system has no certificates.
+    #[error(transparent)]
+    Client(ClientError),
     /// Serving ended.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
+    /// Serving ended.
+    #[error(transparent)]
+    ServeHttp(#[from] http::ServeError),
 }
 
 impl SidecarError {
@@ -162,8 +220,8 @@ impl SidecarError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::NotLoopback(_) | Self::Scripts(_) | Self::Log { .. } => 2,
-            Self::Listen { .. } | Self::Signals(_) | Self::Serve(_) => 3,
+            Self::NotLoopback(_) | Self::Scripts(_) | Self::Log { .. } | Self::Usage(_) => 2,
+            Self::Listen { .. } | Self::Signals(_) | Self::Client(_) | Self::Serve(_) | Self::ServeHttp(_) => 3,
         }
     }
 }
@@ -175,28 +233,67 @@ impl SidecarError {
 pub async fn run(cli: Cli) -> Result<(), SidecarError> {
     match cli.command {
         Command::Script(args) => run_script(args).await,
+        Command::Http(args) => run_http(*args).await,
     }
 }
 
 async fn run_script(args: Script) -> Result<(), SidecarError> {
-    if !args.listen.ip().is_loopback() && !args.insecure {
-        return Err(SidecarError::NotLoopback(args.listen));
-    }
+    args.listen.check()?;
     let scripts = load(&args)?;
     let log = match &args.log {
         Some(path) => call_log::CallLog::open(path)
             .map_err(|source| SidecarError::Log { path: path.display().to_string(), source })?,
         None => call_log::CallLog::default(),
     };
-    let could_not_listen = |source| SidecarError::Listen { address: args.listen, source };
-    let listener = server::listen(args.listen).map_err(could_not_listen)?;
-    let address = listener.local_addr().map_err(could_not_listen)?;
-    let shutdown = signals().map_err(SidecarError::Signals)?;
-    // Whoever started us may not want to read it.
-    let mut stdout = io::stdout().lock();
-    let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());
-    drop(stdout);
+    let (listener, shutdown) = args.listen.open()?;
     Ok(server::serve(listener, scripts, log, shutdown).await?)
+}
+
+async fn run_http(args: Http) -> Result<(), SidecarError> {
+    args.listen.check()?;
+    let client = HttpClient::new(args.url, &args.header).map_err(|error| match error {
+        ClientError::Header(error) => SidecarError::Usage(error.to_string()),
+        ClientError::Tls(_) => SidecarError::Client(error),
+    })?;
+    args.fields.check().map_err(|error| SidecarError::Usage(error.to_owned()))?;
+    if args.timeout.is_zero() || args.timeout > crate::plan::MAX_CASE_TIMEOUT {
+        return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
+    }
+    let mut adapter = Adapter { fields: args.fields, timeout: args.timeout, ..Adapter::new(client) };
+    if let Some(agent_id) = args.agent_id {
+        adapter.agent_id = agent_id;
+    }
+    let (listener, signals) = args.listen.open()?;
+    let shutdown = CancellationToken::new();
+    let serve = http::serve(listener, adapter, shutdown.clone());
+    let stop = async {
+        signals.await;
+        shutdown.cancel();
+        std::future::pending().await
+    };
+    tokio::select! {
+        served = serve => Ok(served?),
+        never = stop => never,
+    }
+}
+
+impl Listen {
+    fn check(&self) -> Result<(), SidecarError> {
+        let is_open = !self.listen.ip().is_loopback() && !self.insecure;
+        if is_open { Err(SidecarError::NotLoopback(self.listen)) } else { Ok(()) }
+    }
+
+    /// Listens, says so, and gives what ends at the first signal.
+    fn open(&self) -> Result<(TcpListener, impl Future<Output = ()>), SidecarError> {
+        let could_not_listen = |source| SidecarError::Listen { address: self.listen, source };
+        let listener = server::listen(self.listen).map_err(could_not_listen)?;
+        let address = listener.local_addr().map_err(could_not_listen)?;
+        let shutdown = signals().map_err(SidecarError::Signals)?;
+        // Whoever started us may not want to read it.
+        let mut stdout = io::stdout().lock();
+        let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());
+        Ok((listener, shutdown))
+    }
 }
 
 /// Reads all scripts; if anything is wrong with any of them, says everything.

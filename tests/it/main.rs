@@ -1,6 +1,7 @@
 //! Integration tests, one binary so that they are linked once.
 //!
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
+//! - `http`: agents that are HTTP endpoints, and snapshots from one
 //! - `modules`: each module imports only those above it
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
@@ -9,6 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
 mod engine;
+mod http;
 mod modules;
 mod processes;
 mod programs;

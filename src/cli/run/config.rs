@@ -18,6 +18,7 @@ const KEYS: &[&str] = &[
     "snapshotEnabled",
     "snapshotPath",
     "snapshotCommand",
+    "snapshotUrl",
     "snapshotAgent",
     "outputDir",
     "baselineRunId",
@@ -139,19 +140,25 @@ impl Config {
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
         // A flag says where the snapshot comes from as a whole.
         let sources = |args: &RunArgs| {
-            [args.snapshot.is_some(), args.snapshot_command.is_some(), args.snapshot_agent.is_some()]
-                .into_iter()
-                .filter(|is_set| *is_set)
-                .count()
+            [
+                args.snapshot.is_some(),
+                args.snapshot_command.is_some(),
+                args.snapshot_url.is_some(),
+                args.snapshot_agent.is_some(),
+            ]
+            .into_iter()
+            .filter(|is_set| *is_set)
+            .count()
         };
         let from_flags = sources(args) > 0;
         if !from_flags {
             args.snapshot = self.file("snapshotPath")?;
             args.snapshot_command = self.text("snapshotCommand")?;
+            args.snapshot_url = self.text("snapshotUrl")?;
             args.snapshot_agent = self.text("snapshotAgent")?;
         }
         if sources(args) > 1 {
-            let (path, what) = (self.path.display(), "snapshotPath, snapshotCommand and snapshotAgent");
+            let (path, what) = (self.path.display(), "snapshotPath, snapshotCommand, snapshotUrl and snapshotAgent");
             return Err(CliError::new(Exit::Usage, format!("{path}: {what} are different sources: name one")));
         }
         let is_configured = sources(args) > 0;
@@ -162,12 +169,13 @@ impl Config {
                     .hint("leave out the flag, or the setting"));
             }
             Some(Value::Bool(false)) => {
-                (args.snapshot, args.snapshot_command, args.snapshot_agent) = (None, None, None);
+                (args.snapshot, args.snapshot_command) = (None, None);
+                (args.snapshot_url, args.snapshot_agent) = (None, None);
             }
             Some(Value::Bool(true)) if !is_configured => {
-                return Err(self
-                    .refuse("snapshotEnabled", "is true, and there is no snapshot")
-                    .hint("name one with --snapshot FILE, --snapshot-command COMMAND or --snapshot-agent AGENT, or in the settings"));
+                return Err(self.refuse("snapshotEnabled", "is true, and there is no snapshot").hint(
+                    "name one with --snapshot, --snapshot-command, --snapshot-url or --snapshot-agent, or in the settings",
+                ));
             }
             Some(Value::Bool(true)) | None => {}
             Some(_) => return Err(self.refuse("snapshotEnabled", "must be true or false")),

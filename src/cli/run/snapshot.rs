@@ -1,20 +1,25 @@
-//! Where the values for `{{snapshot:…}}` tokens come from: a file, or a command whose output they are.
+//! Where the values for `{{snapshot:…}}` tokens come from: a file, a command whose output they are, or an address that
+//! answers with them.
 //!
-//! Captured by the client, right before the run: the daemon runs no command that a client names.
+//! Captured by the client, right before the run: the daemon runs no command and asks no address that a client names.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use reqwest::Method;
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit};
+use crate::sidecar::http::address::{HeaderFromEnv, HttpUrl};
+use crate::sidecar::http::client::{ClientError, HttpClient};
 use crate::suite;
 
-/// Time for the command.
+/// Time for the command, and for an answer.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Most bytes that it may write.
+/// Most bytes that they may hold.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The captured values as a file of the bundle: its name and bytes. `None` when no capture is configured.
@@ -22,24 +27,46 @@ const MAX_BYTES: usize = 64 << 20;
 /// # Errors
 /// When the capture fails; then no case runs.
 pub(super) async fn capture(args: &RunArgs) -> Result<Option<(PathBuf, Vec<u8>)>, CliError> {
-    let (name, bytes) = match (&args.snapshot, &args.snapshot_command) {
-        (None, None) => return Ok(None),
-        (Some(file), _) => {
+    if !args.snapshot_header.is_empty() && args.snapshot_url.is_none() {
+        return Err(CliError::new(Exit::Usage, "--snapshot-header goes with --snapshot-url, and there is none"));
+    }
+    let (name, bytes) = match (&args.snapshot, &args.snapshot_command, &args.snapshot_url) {
+        (None, None, None) => return Ok(None),
+        (Some(file), _, _) => {
             let bytes = std::fs::read(file)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", file.display())))?;
             (file.clone(), bytes)
         }
-        (None, Some(command)) => (PathBuf::from("snapshot.json"), run(command).await?),
+        (None, Some(command), _) => (PathBuf::from("snapshot.json"), run(command).await?),
+        (None, None, Some(url)) => (PathBuf::from("snapshot.json"), get(url, &args.snapshot_header).await?),
     };
     suite::parse_data(&name.display().to_string(), &bytes)
         .map_err(|errors| failed(args, &format!("what was captured is no object of values: {errors}")))?;
     Ok(Some((name, bytes)))
 }
 
-/// A file that is wrong is wrong usage; a command that fails is trouble.
+/// A file that is wrong is wrong usage; a command or an address that fails is trouble.
 fn failed(args: &RunArgs, why: &str) -> CliError {
     let exit = if args.snapshot.is_some() { Exit::Usage } else { Exit::CouldNotRun };
-    CliError::new(exit, format!("the snapshot: {why}"))
+    let of = args.snapshot_url.as_ref().map(|url| format!(" of {url}")).unwrap_or_default();
+    CliError::new(exit, format!("the snapshot{of}: {why}"))
+}
+
+async fn get(url: &str, headers: &[HeaderFromEnv]) -> Result<Vec<u8>, CliError> {
+    let target: HttpUrl = url
+        .parse()
+        .map_err(|error| CliError::new(Exit::Usage, format!("{url:?} is no address of a snapshot: {error}")))?;
+    let failed = |why: String| CliError::new(Exit::CouldNotRun, format!("the snapshot: {why}"));
+    let client = HttpClient::new(target, headers).map_err(|error| match error {
+        ClientError::Header(error) => CliError::new(Exit::Usage, error.to_string()),
+        ClientError::Tls(_) => failed(error.to_string()),
+    })?;
+    let connected = CancellationToken::new();
+    let asked = client.exchange(Method::GET, None, MAX_BYTES, &connected);
+    let reply = tokio::time::timeout(PATIENCE, asked).await;
+    let reply = reply.map_err(|_| failed(format!("{url} gave no answer within {} s", PATIENCE.as_secs())))?;
+    let reply = reply.map_err(|trouble| failed(trouble.to_string()))?;
+    if reply.status.is_success() { Ok(reply.body) } else { Err(failed(client.refusal(&reply))) }
 }
 
 async fn run(command: &str) -> Result<Vec<u8>, CliError> {

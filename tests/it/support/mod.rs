@@ -2,8 +2,9 @@
 //!
 //! Both read folders of cases into [`tally::Item`]s and hand them to [`tally::conclude`], which knows the list of known
 //! gaps. [`vector`] and [`engine`] are for the vectors; [`scenario`], [`process`], [`observed`] and [`expectations`] for
-//! the scenarios.
+//! the scenarios. [`endpoint`] is an HTTP server for tests that are code.
 
+pub(crate) mod endpoint;
 pub(crate) mod engine;
 pub(crate) mod expectations;
 pub(crate) mod gaps;

@@ -76,7 +76,8 @@ class AgentEndpointServicer:
         without capabilities and without tools, and warns once.
 
         Errors: FAILED_PRECONDITION with the reason REVISION_UNSUPPORTED if no offered revision is known; NOT_FOUND if the
-        process serves no agent with that id.
+        process serves no agent with that id; UNAVAILABLE with the reason AGENT_UNREACHABLE if it stands in for an agent that
+        it cannot reach.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,7 +99,8 @@ class AgentEndpointServicer:
         Errors. Before `accepted` the agent answers with a gRPC status: INVALID_ARGUMENT (malformed frame, unknown
         tool_mode, empty invocation_id, first frame is not `start`; the message names the field), FAILED_PRECONDITION (a
         mode or a script that it does not support), RESOURCE_EXHAUSTED with google.rpc.RetryInfo (too many calls, message
-        too large), UNAVAILABLE with the reason DRAINING (shutting down), UNAUTHENTICATED, NOT_FOUND (no such agent),
+        too large), UNAVAILABLE with the reason DRAINING (shutting down) or AGENT_UNREACHABLE (the sender stands in for an
+        agent that it cannot reach; also after `accepted`, if the way breaks), UNAUTHENTICATED, NOT_FOUND (no such agent),
         ALREADY_EXISTS (invocation_id known). After `accepted` the agent reports every failure as `finished` with FAILED
         and `error`, and status OK. Any other status after `accepted` means to the daemon that the transport broke; it
         keeps what it has received. Ending with OK but without `finished` is a protocol violation and fails the case.

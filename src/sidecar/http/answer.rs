@@ -1,0 +1,327 @@
+//! The contract of an HTTP chat endpoint: what is sent, and how an answer is read.
+//!
+//! `{"message": "…"}` goes out; `{"response": "…", "toolCalls": [{"name", "success", "durationMs", "params"}]}` comes
+//! back. Where each value stands is a setting. Parameters and results travel as the bytes that the endpoint sent.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::field::FieldPath;
+use crate::peer::stream::MAX_TOOL_CALLS;
+use crate::wire::agent::tool_call_finished::Outcome;
+use crate::wire::agent::{Fault, FaultOrigin, Json, Message, Role, json, part};
+
+/// Where the values stand in what is sent and in what comes back.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Fields, each a path such as data.reply or choices[0].text")]
+pub struct Fields {
+    /// The message, in what is sent
+    #[arg(long = "message-field", value_name = "FIELD", default_value = "message")]
+    pub message: FieldPath,
+    /// Earlier messages, in what is sent, as [{"role", "content"}] [default: they are not sent]
+    #[arg(long = "history-field", value_name = "FIELD")]
+    pub history: Option<FieldPath>,
+    /// The text of the answer
+    #[arg(long = "response-field", value_name = "FIELD", default_value = "response")]
+    pub response: FieldPath,
+    /// The list of tool calls
+    #[arg(long = "tool-calls-field", value_name = "FIELD", default_value = "toolCalls")]
+    pub tool_calls: FieldPath,
+    /// In a tool call: its name
+    #[arg(long = "tool-name-field", value_name = "FIELD", default_value = "name")]
+    pub tool_name: FieldPath,
+    /// In a tool call: its parameters
+    #[arg(long = "tool-params-field", value_name = "FIELD", default_value = "params")]
+    pub tool_params: FieldPath,
+    /// In a tool call: whether it worked
+    #[arg(long = "tool-success-field", value_name = "FIELD", default_value = "success")]
+    pub tool_success: FieldPath,
+    /// In a tool call: how long it took, in milliseconds
+    #[arg(long = "tool-duration-field", value_name = "FIELD", default_value = "durationMs")]
+    pub tool_duration: FieldPath,
+    /// In a tool call: what it returned
+    #[arg(long = "tool-result-field", value_name = "FIELD", default_value = "result")]
+    pub tool_result: FieldPath,
+    /// In a tool call: why it failed
+    #[arg(long = "tool-error-field", value_name = "FIELD", default_value = "error")]
+    pub tool_error: FieldPath,
+}
+
+impl Default for Fields {
+    /// The fields of the Eval Runner Contract, which are the defaults of the options too.
+    fn default() -> Self {
+        Self {
+            message: FieldPath::key("message"),
+            history: None,
+            response: FieldPath::key("response"),
+            tool_calls: FieldPath::key("toolCalls"),
+            tool_name: FieldPath::key("name"),
+            tool_params: FieldPath::key("params"),
+            tool_success: FieldPath::key("success"),
+            tool_duration: FieldPath::key("durationMs"),
+            tool_result: FieldPath::key("result"),
+            tool_error: FieldPath::key("error"),
+        }
+    }
+}
+
+/// What an endpoint answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) tool_calls: Vec<ToolCall>,
+}
+
+/// One tool call of an answer.
+#[derive(Debug)]
+pub(super) struct ToolCall {
+    pub(super) name: String,
+    pub(super) params: Option<Json>,
+    pub(super) outcome: Outcome,
+    pub(super) duration: Option<Duration>,
+}
+
+impl Fields {
+    /// Checks that the fields of what is sent go together.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(in crate::sidecar) fn check(&self) -> Result<(), &'static str> {
+        self.question("", &[]).map(drop)
+    }
+
+    /// The document to send: the text to answer, and the messages before it if they have a field.
+    ///
+    /// # Errors
+    /// When the two fields do not go together.
+    pub(super) fn question(&self, text: &str, earlier: &[Message]) -> Result<Vec<u8>, &'static str> {
+        let mut document = Value::Null;
+        let mut fits = self.message.insert(&mut document, text.into());
+        if let Some(history) = &self.history {
+            let messages = earlier.iter().map(|message| {
+                let role = match message.role() {
+                    Role::System => "system",
+                    Role::User => "user",
+                    Role::Tool => "tool",
+                    Role::Assistant | Role::Unspecified => "assistant",
+                };
+                serde_json::json!({"role": role, "content": text_of(message)})
+            });
+            fits &= history.insert(&mut document, messages.collect());
+        }
+        if fits {
+            Ok(document.to_string().into_bytes())
+        } else {
+            Err("--message-field and --history-field do not fit into one document; \
+                 items of lists are numbered from [0] on")
+        }
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(super) fn answer(&self, body: &[u8]) -> Result<Answer, String> {
+        let document: &RawValue = serde_json::from_slice(body).map_err(|error| format!("not JSON ({error})"))?;
+        let Some(response) = self.response.find(document) else {
+            return Err(format!("JSON without the field {}", self.response));
+        };
+        let text = text(response).map_err(|problem| format!("JSON whose field {} {problem}", self.response))?;
+        let list = self.tool_calls.find(document).filter(|list| list.get() != "null");
+        let calls = list.map(|list| self.calls(list)).transpose()?.unwrap_or_default();
+        Ok(Answer { text, tool_calls: calls })
+    }
+
+    fn calls(&self, list: &RawValue) -> Result<Vec<ToolCall>, String> {
+        let field = &self.tool_calls;
+        let items: Vec<&RawValue> = serde_json::from_str(list.get())
+            .map_err(|_| format!("JSON whose field {field} is {}, not a list", kind(list)))?;
+        if items.len() > MAX_TOOL_CALLS {
+            return Err(format!("{} tool calls, which is more than {MAX_TOOL_CALLS}", items.len()));
+        }
+        let read = |(index, item): (usize, &&RawValue)| {
+            self.call(item).map_err(|problem| format!("JSON whose field {field}[{index}]{problem}"))
+        };
+        items.iter().enumerate().map(read).collect()
+    }
+
+    /// Reads an entry of the list of tool calls: a name, or an object. The error goes on where the entry was named.
+    fn call(&self, item: &RawValue) -> Result<ToolCall, String> {
+        if let Ok(name) = text(item) {
+            return Ok(ToolCall { name, params: None, outcome: worked(None), duration: None });
+        }
+        if !item.get().starts_with('{') {
+            return Err(format!(" is {}, neither the name of a tool nor an object", kind(item)));
+        }
+        let wrong = |field: &FieldPath, problem: String| format!(".{field} {problem}");
+        let name = self.tool_name.find(item).ok_or_else(|| wrong(&self.tool_name, "is missing".to_owned()))?;
+        let name = text(name).map_err(|problem| wrong(&self.tool_name, problem))?;
+        let there = |field: &FieldPath| field.find(item).filter(|value| value.get() != "null");
+        let success = match there(&self.tool_success).map(|value| (value, value.get())) {
+            None => None,
+            Some((_, "true")) => Some(true),
+            Some((_, "false")) => Some(false),
+            Some((value, _)) => {
+                return Err(wrong(&self.tool_success, format!("is {}, neither true nor false", kind(value))));
+            }
+        };
+        let duration = there(&self.tool_duration).map(|value| {
+            let millis: Option<f64> = serde_json::from_str(value.get()).ok();
+            let duration = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+            duration
+                .ok_or_else(|| wrong(&self.tool_duration, format!("is {}, not a number of milliseconds", shown(value))))
+        });
+        let error = there(&self.tool_error).map(shown);
+        let outcome = if success.unwrap_or(error.is_none()) {
+            worked(self.tool_result.find(item))
+        } else {
+            Outcome::Error(Fault {
+                grpc_code: tonic::Code::Unknown.into(),
+                message: error.unwrap_or_else(|| format!("{} is false, and no error is given", self.tool_success)),
+                origin: FaultOrigin::Tool.into(),
+                ..Fault::default()
+            })
+        };
+        let params = self.tool_params.find(item).map(arguments);
+        Ok(ToolCall { name, params, outcome, duration: duration.transpose()? })
+    }
+}
+
+/// The text parts of a message.
+fn text_of(message: &Message) -> String {
+    let texts = message.parts.iter().filter_map(|part| match &part.content {
+        Some(part::Content::Text(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// The arguments of a call. A text that holds an object is taken for that object: model APIs write arguments so.
+fn arguments(value: &RawValue) -> Json {
+    let inner = text(value).ok().filter(|text| text.trim_start().starts_with('{'));
+    let inner = inner.filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+    raw(inner.unwrap_or_else(|| value.get().to_owned()))
+}
+
+/// A Json without any form says that the tool worked and the result is not reported.
+fn worked(result: Option<&RawValue>) -> Outcome {
+    Outcome::Result(result.map(|result| raw(result.get().to_owned())).unwrap_or_default())
+}
+
+fn raw(text: String) -> Json {
+    Json { form: Some(json::Form::Raw(text.into_bytes())) }
+}
+
+fn text(value: &RawValue) -> Result<String, String> {
+    if !value.get().starts_with('"') {
+        return Err(format!("is {}, not a text", kind(value)));
+    }
+    serde_json::from_str(value.get()).map_err(|error| format!("is no text ({error})"))
+}
+
+/// A value for people: texts without their quotes.
+fn shown(value: &RawValue) -> String {
+    text(value).unwrap_or_else(|_| value.get().to_owned())
+}
+
+fn kind(value: &RawValue) -> &'static str {
+    match value.get().as_bytes().first() {
+        Some(b'"') => "a text",
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name, parameters, and result or error of each call, in one line.
+    fn calls(fields: &Fields, body: &str) -> String {
+        let answer = fields.answer(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"));
+        let bytes = |json: &Json| match &json.form {
+            Some(json::Form::Raw(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => "-".to_owned(),
+        };
+        let line = |call: &ToolCall| {
+            let outcome = match &call.outcome {
+                Outcome::Result(result) => format!("ok {}", bytes(result)),
+                Outcome::Error(fault) => format!("failed {}", fault.message),
+            };
+            format!("{} {} {outcome}", call.name, call.params.as_ref().map(bytes).unwrap_or_default())
+        };
+        answer.tool_calls.iter().map(line).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn tool_calls() {
+        let fields = Fields::default();
+        for (list, read) in [
+            (
+                r#"[{"name": "a", "params": {"b": 9007199254740993, "a": 1.0}}]"#,
+                r#"a {"b": 9007199254740993, "a": 1.0} ok -"#,
+            ),
+            (r#"["a", {"name": "b", "success": false}]"#, "a  ok -; b  failed success is false, and no error is given"),
+            (
+                r#"[{"name": "a", "error": "no"}, {"name": "b", "error": {"c": 1}}]"#,
+                r#"a  failed no; b  failed {"c": 1}"#,
+            ),
+            (r#"[{"name": "a", "error": null, "success": null}]"#, "a  ok -"),
+            (r#"[{"name": "a", "error": "no", "success": true, "result": [1]}]"#, "a  ok [1]"),
+            (
+                r#"[{"name": "a", "params": "{\"b\": 1.0}"}, {"name": "b", "params": "{x"}]"#,
+                r#"a {"b": 1.0} ok -; b "{x" ok -"#,
+            ),
+            (r#"[{"name": "a", "params": null}]"#, "a null ok -"),
+            ("null", ""),
+            ("[]", ""),
+        ] {
+            assert_eq!(calls(&fields, &format!(r#"{{"response": "", "toolCalls": {list}}}"#)), read, "{list}");
+        }
+        assert_eq!(calls(&fields, r#"{"response": ""}"#), "");
+    }
+
+    #[test]
+    fn what_is_no_answer() {
+        for (body, problem) in [
+            ("<html>", "not JSON (expected value at line 1 column 1)"),
+            ("", "not JSON (EOF while parsing a value at line 1 column 0)"),
+            ("[]", "JSON without the field response"),
+            (r#"{"response": null}"#, "JSON whose field response is null, not a text"),
+            (r#"{"response": {}}"#, "JSON whose field response is an object, not a text"),
+            (r#"{"response": "", "toolCalls": {}}"#, "JSON whose field toolCalls is an object, not a list"),
+            (r#"{"response": "", "toolCalls": [1]}"#, "JSON whose field toolCalls[0] is a number, neither the name"),
+            (r#"{"response": "", "toolCalls": ["a", {}]}"#, "JSON whose field toolCalls[1].name is missing"),
+            (r#"{"response": "", "toolCalls": [{"name": "a", "success": 1}]}"#, "[0].success is a number, neither"),
+            (
+                r#"{"response": "", "toolCalls": [{"name": "a", "durationMs": -1}]}"#,
+                "[0].durationMs is -1, not a number",
+            ),
+            (r#"{"response": "", "toolCalls": [{"name": "a", "durationMs": "1"}]}"#, "is 1, not a number of"),
+        ] {
+            let error = Fields::default().answer(body.as_bytes()).expect_err(body);
+            assert!(error.contains(problem), "{body}: {error}");
+        }
+        let many = format!(r#"{{"response": "", "toolCalls": [{}"a"]}}"#, "\"a\",".repeat(MAX_TOOL_CALLS));
+        assert!(Fields::default().answer(many.as_bytes()).is_err());
+        assert!(Fields::default().answer(b"{\"response\": \"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn questions() {
+        let earlier = [Message { role: Role::System.into(), ..Message::default() }];
+        let mut fields = Fields::default();
+        assert_eq!(fields.question("é\"", &earlier), Ok("{\"message\":\"é\\\"\"}".into()));
+        fields.history = Some(FieldPath::key("history"));
+        let sent = r#"{"history":[{"content":"","role":"system"}],"message":"x"}"#;
+        assert_eq!(fields.question("x", &earlier), Ok(sent.into()));
+        fields.history = Some(FieldPath::key("message"));
+        assert!(fields.question("x", &[]).is_err());
+    }
+}

@@ -1,0 +1,312 @@
+//! `AgentEndpoint` in front of an HTTP chat endpoint.
+//!
+//! A call is one future that the response stream itself drives: whoever resets the stream drops the future, and with it
+//! the HTTP request. `accepted` goes out when the connection to the endpoint is there. Before that nothing was sent, and
+//! a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the agent's.
+
+use std::collections::{HashSet, VecDeque};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
+use reqwest::Method;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::Adapter;
+use super::answer::Answer;
+use super::client::{Reply, Trouble};
+use super::events::Events;
+use crate::peer::agent::{AGENT_UNREACHABLE, DRAINING, MAX_MESSAGE_BYTES};
+use crate::sidecar::call_log::last_user_text;
+use crate::sidecar::rules::{known, opening, revision, with_reason};
+use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
+use crate::wire::agent::invoke_request::Frame;
+use crate::wire::agent::{
+    AgentCard, CancelReason, DescribeRequest, DescribeResponse, InvokeRequest, InvokeResponse, InvokeStart, Limits,
+    Message, Role, ToolMode, part,
+};
+use crate::wire::call::duration_from_proto;
+
+/// Most bytes of an answer: its text must fit into one message to the daemon, with a little around it.
+const MAX_BODY_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
+/// Time that a caller has to send its first frame.
+const START: Duration = Duration::from_secs(10);
+/// Calls that are remembered, so that none is made twice.
+const REMEMBERED: usize = 10_000;
+/// Events that wait to be written to the stream.
+const UNSENT_EVENTS: usize = 16;
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct Service {
+    adapter: Arc<Adapter>,
+    instance_id: String,
+    known: Mutex<Known>,
+    /// The process ends.
+    stopping: CancellationToken,
+}
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<InvokeResponse, Status>> + Send>>;
+
+impl Service {
+    pub(super) fn new(adapter: Adapter, stopping: CancellationToken) -> Self {
+        let instance_id = uuid::Uuid::new_v4().to_string();
+        Self { adapter: Arc::new(adapter), instance_id, known: Mutex::default(), stopping }
+    }
+
+    /// Whether the call may be made, and what it asks.
+    fn admit(&self, start: &InvokeStart) -> Result<Vec<u8>, Status> {
+        match opening(start)? {
+            ToolMode::Live => {}
+            ToolMode::Stub | ToolMode::RoutingOnly | ToolMode::Unspecified => {
+                let text = "an HTTP endpoint runs its own tools: start.tool_mode must be LIVE";
+                return Err(Status::failed_precondition(text));
+            }
+        }
+        let Some(last) = last_of_user(&start.messages) else {
+            return Err(Status::invalid_argument("start.messages holds no message of the user"));
+        };
+        let earlier = &start.messages[..last];
+        let body = self.adapter.fields.question(&last_user_text(&start.messages), earlier);
+        let body = body.map_err(Status::failed_precondition)?;
+        let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).is_new(&start.invocation_id);
+        if is_new { Ok(body) } else { Err(known(&start.invocation_id)) }
+    }
+}
+
+#[tonic::async_trait]
+impl AgentEndpoint for Service {
+    async fn describe(&self, request: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        let revision = revision(request.get_ref())?;
+        let url = self.adapter.client.url();
+        url.probe().await.map_err(|why| with_reason(Code::Unavailable, AGENT_UNREACHABLE, &why))?;
+        Ok(Response::new(DescribeResponse {
+            revision,
+            instance_id: self.instance_id.clone(),
+            card: Some(AgentCard {
+                agent_id: self.adapter.agent_id.clone(),
+                // Nobody can ask it.
+                version: "unknown".to_owned(),
+                description: format!("the HTTP endpoint {url}"),
+                ..AgentCard::default()
+            }),
+            capabilities: vec!["cancel".to_owned()],
+            limits: Some(Limits {
+                max_message_bytes: i64::try_from(MAX_MESSAGE_BYTES).unwrap_or(i64::MAX),
+                ..Limits::default()
+            }),
+            ..DescribeResponse::default()
+        }))
+    }
+
+    type InvokeStream = EventStream;
+
+    async fn invoke(&self, request: Request<Streaming<InvokeRequest>>) -> Result<Response<EventStream>, Status> {
+        let mut frames = request.into_inner();
+        let first = tokio::time::timeout(START, frames.message()).await;
+        let first = first.map_err(|_| Status::invalid_argument("no `start` came"))??;
+        let start = match first.map(|request| request.frame) {
+            Some(Some(Frame::Start(start))) => start,
+            Some(_) => return Err(Status::invalid_argument("the first frame must be `start`")),
+            None => return Err(Status::invalid_argument("the stream ended before `start`")),
+        };
+        let body = self.admit(&start)?;
+        let (sender, events) = mpsc::channel(UNSENT_EVENTS);
+        let call = Call {
+            adapter: Arc::clone(&self.adapter),
+            stopping: self.stopping.clone(),
+            events: Events::new(sender, &start.invocation_id, &self.instance_id),
+            start,
+        };
+        let work = call.play(frames, body).into_stream().filter_map(|()| std::future::ready(None));
+        Ok(Response::new(Box::pin(stream::select(ReceiverStream::new(events), work))))
+    }
+}
+
+/// The calls that came lately.
+#[derive(Debug, Default)]
+struct Known {
+    ids: HashSet<[u8; 32]>,
+    in_order: VecDeque<[u8; 32]>,
+}
+
+impl Known {
+    /// Whether an invocation is new; it is not from then on, until many others came.
+    fn is_new(&mut self, invocation_id: &str) -> bool {
+        // A hash, because an id may be as long as a message.
+        let id: [u8; 32] = Sha256::digest(invocation_id).into();
+        if !self.ids.insert(id) {
+            return false;
+        }
+        self.in_order.push_back(id);
+        if self.in_order.len() > REMEMBERED
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// One call, from `start` to its end.
+struct Call {
+    adapter: Arc<Adapter>,
+    stopping: CancellationToken,
+    events: Events,
+    start: InvokeStart,
+}
+
+/// What ends a call.
+enum End {
+    /// The endpoint answered, or could not be asked.
+    Asked(Result<Reply, Trouble>),
+    /// It took longer than it may.
+    TooSlow,
+    /// The time of the case is used up.
+    Budget,
+    /// The daemon asks for it.
+    Cancelled(CancelReason),
+    /// The daemon broke a rule.
+    Broken(String),
+    /// This process ends.
+    Stopping,
+}
+
+impl Call {
+    async fn play(mut self, mut frames: Streaming<InvokeRequest>, body: Vec<u8>) {
+        let last = last_of_user(&self.start.messages);
+        if let Some(medium) = last.and_then(|last| not_text(&self.start.messages[last])) {
+            let message =
+                format!("only text can be sent to {}, and the message holds {medium}", self.adapter.client.url());
+            return self.events.failed(Code::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE", message).await;
+        }
+        match self.ask(&mut frames, body).await {
+            End::Asked(Ok(reply)) => self.answer(&reply).await,
+            End::Asked(Err(Trouble::Bad(message))) => self.events.failed(Code::Internal, "BAD_ANSWER", message).await,
+            End::Asked(Err(Trouble::Unreachable(message) | Trouble::Lost(message))) => {
+                self.events.end(with_reason(Code::Unavailable, AGENT_UNREACHABLE, &message)).await;
+            }
+            End::TooSlow => {
+                let time = humantime::format_duration(self.adapter.timeout);
+                let message = format!("{} gave no answer within {time} (--timeout)", self.adapter.client.url());
+                self.events.failed(Code::DeadlineExceeded, "HTTP_TIMEOUT", message).await;
+            }
+            End::Budget | End::Cancelled(CancelReason::Budget) => self.events.budget_exceeded().await,
+            End::Cancelled(_) => self.events.cancelled().await,
+            End::Broken(message) => self.events.failed(Code::InvalidArgument, "PROTOCOL_ERROR", message).await,
+            End::Stopping => {
+                self.events.end(with_reason(Code::Unavailable, DRAINING, "the sidecar was stopped")).await;
+            }
+        }
+    }
+
+    /// Sends the request, and hears what the daemon says meanwhile.
+    async fn ask(&mut self, frames: &mut Streaming<InvokeRequest>, body: Vec<u8>) -> End {
+        let context = self.start.context.take().unwrap_or_default();
+        // A budget below zero is used up.
+        let budget = context.budget.map(|budget| duration_from_proto(budget).unwrap_or_default());
+        let begun = Instant::now();
+        let adapter = Arc::clone(&self.adapter);
+        let connected = CancellationToken::new();
+        let mut asked = pin!(adapter.client.exchange(Method::POST, Some(body), MAX_BODY_BYTES, &connected));
+        let mut ears = pin!(listen(frames));
+        let mut is_delivered = false;
+        loop {
+            tokio::select! {
+                biased;
+                end = &mut ears => return end,
+                () = self.stopping.cancelled() => return End::Stopping,
+                () = tokio::time::sleep_until(begun + budget.unwrap_or_default()), if budget.is_some() => return End::Budget,
+                () = tokio::time::sleep_until(begun + adapter.timeout) => return End::TooSlow,
+                () = connected.cancelled(), if !is_delivered => {
+                    is_delivered = true;
+                    self.events.accept().await;
+                    self.note_what_is_left_out().await;
+                }
+                answer = &mut asked => return End::Asked(answer),
+            }
+        }
+    }
+
+    /// Says once a call what a multi-turn case may miss.
+    async fn note_what_is_left_out(&mut self) {
+        let earlier = last_of_user(&self.start.messages).unwrap_or_default();
+        if earlier > 0 && self.adapter.fields.history.is_none() {
+            let text = format!("{earlier} earlier messages were not sent; --history-field NAME sends them");
+            self.events.warn(text).await;
+        }
+    }
+
+    async fn answer(&mut self, reply: &Reply) {
+        let client = &self.adapter.client;
+        if !reply.status.is_success() {
+            let message = client.refusal(reply);
+            return self.events.failed(Code::Unknown, "HTTP_STATUS", message).await;
+        }
+        match self.adapter.fields.answer(&reply.body) {
+            Ok(Answer { text, tool_calls }) => {
+                for call in tool_calls {
+                    self.events.tool_call(call).await;
+                }
+                self.events.completed(text).await;
+            }
+            Err(problem) => {
+                let (url, status) = (client.url(), reply.status);
+                let message = format!("{url} answered {status} with {problem}: {}", client.beginning(&reply.body));
+                self.events.failed(Code::Internal, "BAD_ANSWER", message).await;
+            }
+        }
+    }
+}
+
+/// Hears the daemon until it says something that ends the call. A half-close is none: it only says nothing more.
+async fn listen(frames: &mut Streaming<InvokeRequest>) -> End {
+    loop {
+        match frames.message().await {
+            Ok(Some(InvokeRequest { frame: Some(Frame::Cancel(cancel)) })) => return End::Cancelled(cancel.reason()),
+            Ok(Some(InvokeRequest { frame: Some(Frame::Start(_)) })) => {
+                return End::Broken("a second `start` came".to_owned());
+            }
+            // Results of tools that were not asked for, and what is not known.
+            Ok(Some(_)) => {}
+            Ok(None) => return std::future::pending().await,
+            Err(status) => return End::Broken(format!("the frames of the call cannot be read: {}", status.message())),
+        }
+    }
+}
+
+/// Position of the message to answer.
+fn last_of_user(messages: &[Message]) -> Option<usize> {
+    messages.iter().rposition(|message| message.role() == Role::User)
+}
+
+/// What a message holds that is not text. Reasoning is the model's own.
+fn not_text(message: &Message) -> Option<&'static str> {
+    message.parts.iter().find_map(|part| match &part.content {
+        Some(part::Content::Blob(_)) => Some("a file"),
+        Some(part::Content::Data(_)) => Some("data"),
+        Some(part::Content::ToolUse(_) | part::Content::ToolOutput(_)) => Some("tool calls"),
+        Some(part::Content::Text(_) | part::Content::Reasoning(_)) | None => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_remembered_for_a_while() {
+        let mut known = Known::default();
+        assert!(known.is_new("a") && !known.is_new("a"));
+        for n in 0..REMEMBERED {
+            assert!(known.is_new(&n.to_string()));
+        }
+        assert!(known.is_new("a") && known.ids.len() == REMEMBERED);
+    }
+}
