@@ -11,6 +11,10 @@ use forge::conversation::{Exchange, JsonText, Payload, ToolCall, ToolMode, ToolO
 use forge::suite::template::Data;
 use forge::suite::{self, Suite};
 
+// That of the programs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     divan::main();
 }

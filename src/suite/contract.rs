@@ -3,6 +3,7 @@
 //! Inside `expect` nothing is forgiven (`expect`). Elsewhere unknown keys are kept, ignored and warned about by name.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
@@ -102,24 +103,24 @@ impl Reader<'_> {
         self.errors.push(finding);
     }
 
-    pub(super) fn error(&mut self, line: u32, field: &str, message: String, hint: Option<String>) {
-        self.push_error(line, Some(field.to_owned()), message, hint);
+    pub(super) fn error(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
+        self.push_error(line, Some(field.to_string()), message, hint);
     }
 
-    pub(super) fn bad_pattern(&mut self, line: u32, field: &str, message: String) {
-        let finding = self.finding(line, Some(field.to_owned()), message, None);
+    pub(super) fn bad_pattern(&mut self, line: u32, field: impl fmt::Display, message: String) {
+        let finding = self.finding(line, Some(field.to_string()), message, None);
         self.bad_patterns.push(finding);
     }
 
-    pub(super) fn warn(&mut self, line: u32, field: String, message: &str, hint: Option<String>) {
-        let finding = self.finding(line, Some(field), message.to_owned(), hint);
+    pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {
+        let finding = self.finding(line, Some(field.to_string()), message.to_owned(), hint);
         self.warnings.push(finding);
     }
 
     fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {
         for (key, value) in object.members() {
             if !known.contains(&key.as_str()) {
-                self.warn(value.line, format!("{prefix}{key}"), "unknown key, ignored", did_you_mean(key, known));
+                self.warn(value.line, format_args!("{prefix}{key}"), "unknown key, ignored", did_you_mean(key, known));
             }
         }
     }
@@ -135,7 +136,7 @@ impl Reader<'_> {
             Some((tier, None)) => {
                 let message = format!("{tier} is no tier, going by the file name: {}", by_name.name());
                 let hint = "golden, labeled or regression".to_owned();
-                self.warn(tier.line, "metadata.tier".to_owned(), &message, Some(hint));
+                self.warn(tier.line, "metadata.tier", &message, Some(hint));
                 by_name
             }
         };
@@ -189,7 +190,7 @@ impl Reader<'_> {
         let mut text = |key: &str| {
             let value = case.get(key).filter(|value| !matches!(value.value, Value::Null))?;
             if matches!(value.value, Value::Array(_) | Value::Object(_)) {
-                self.warn(value.line, key.to_owned(), "must be a text, ignored", None);
+                self.warn(value.line, key, "must be a text, ignored", None);
                 return None;
             }
             Some(value_text(value)).filter(|text| !text.is_empty())
@@ -198,7 +199,7 @@ impl Reader<'_> {
         let tags = case.get("tags").filter(|tags| !matches!(tags.value, Value::Null));
         let read = tags.map(|tags| tags.as_array()?.iter().map(|tag| tag.as_str().map(str::to_owned)).collect());
         if let (Some(tags), Some(None)) = (tags, &read) {
-            self.warn(tags.line, "tags".to_owned(), "must be a list of texts, ignored", None);
+            self.warn(tags.line, "tags", "must be a list of texts, ignored", None);
         }
         Labels { difficulty, bug_ref, created_at, tags: read.flatten().unwrap_or_default() }
     }
@@ -212,7 +213,7 @@ impl Reader<'_> {
         let message = message.filter(|message| !message.is_empty());
         if message.is_none() {
             let line = input.unwrap_or(case).line;
-            self.warn(line, "input.message".to_owned(), "there is no text to send, so the case cannot be run", None);
+            self.warn(line, "input.message", "there is no text to send, so the case cannot be run", None);
         }
         message.map(Message::user).into_iter().collect()
     }

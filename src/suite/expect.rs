@@ -3,6 +3,8 @@
 //! Nothing is forgiven here: an unknown key, or a value of the wrong shape, refuses the file, because an assertion that
 //! is dropped in silence makes a case green that checked nothing.
 
+use std::fmt;
+
 use super::assertion::{Assertion, Operand, ParamAssertion, ParamCheck};
 use super::contract::Reader;
 use super::error::did_you_mean;
@@ -53,7 +55,7 @@ const FIELDS: &[(&str, Off, Read)] = &[
     ("typeChecks", Off::Null, |r, p| p.without("schemaData", Off::Null).filter(|_| r.type_checks(p.value).is_some())),
     ("minLength", Off::Null, |r, p| r.number(p).map(Assertion::MinLength)),
     ("maxLength", Off::Null, |r, p| r.number(p).map(Assertion::MaxLength)),
-    ("regexPattern", Off::Null, |r, p| r.pattern(&format!("expect.{}", p.key), p.value).map(Assertion::RegexPattern)),
+    ("regexPattern", Off::Null, |r, p| r.pattern(p, p.value).map(Assertion::RegexPattern)),
     ("copOutPhrases", Off::Null, |r, p| p.without("responseNonEmpty", Off::Falsy).filter(|_| r.names(p).is_some())),
 ];
 
@@ -98,21 +100,24 @@ impl Place<'_> {
         let is_alone = switched_on(self.expect, subject, off).is_none();
         is_alone.then_some(Assertion::WithoutSubject { name: self.key, subject })
     }
+}
 
-    fn field(&self) -> String {
-        format!("expect.{}", self.key)
+/// Where a field stands. Places are passed on as what shows them, and become text only in a finding: most fields are fine.
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expect.{}", self.key)
     }
 }
 
 impl Reader<'_> {
-    fn must_be(&mut self, field: &str, value: &Json, wanted: &str) {
+    fn must_be(&mut self, field: &dyn fmt::Display, value: &Json, wanted: &str) {
         self.error(value.line, field, format!("must be {wanted}, not {}", value.kind()), None);
     }
 
     fn switch(&mut self, place: &Place<'_>) -> bool {
         let is_switch = matches!(place.value.value, Value::Bool(_));
         if !is_switch {
-            self.must_be(&place.field(), place.value, "true or false");
+            self.must_be(place, place.value, "true or false");
         }
         is_switch
     }
@@ -120,7 +125,7 @@ impl Reader<'_> {
     fn number(&mut self, place: &Place<'_>) -> Option<f64> {
         let number = place.value.as_f64().filter(|number| number.is_finite());
         if number.is_none() {
-            self.must_be(&place.field(), place.value, "a number");
+            self.must_be(place, place.value, "a number");
         }
         number
     }
@@ -128,38 +133,45 @@ impl Reader<'_> {
     /// A list whose elements are read by `element`; `None` when it is none, or an element is wrong.
     fn elements<T>(
         &mut self,
-        field: &str,
+        field: &dyn fmt::Display,
         value: &Json,
         wanted: &str,
-        element: fn(&mut Self, &str, &Json) -> Option<T>,
+        element: fn(&mut Self, &dyn fmt::Display, &Json) -> Option<T>,
     ) -> Option<Vec<T>> {
         let Some(items) = value.as_array() else {
             self.must_be(field, value, wanted);
             return None;
         };
-        let read: Vec<Option<T>> =
-            items.iter().enumerate().map(|(index, item)| element(self, &format!("{field}[{index}]"), item)).collect();
+        let read: Vec<Option<T>> = items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| element(self, &format_args!("{field}[{index}]"), item))
+            .collect();
         read.into_iter().collect()
     }
 
-    fn list<T>(&mut self, place: &Place<'_>, element: fn(&mut Self, &str, &Json) -> Option<T>) -> Option<Vec<T>> {
-        self.elements(&place.field(), place.value, "a list", element)
+    fn list<T>(
+        &mut self,
+        place: &Place<'_>,
+        element: fn(&mut Self, &dyn fmt::Display, &Json) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.elements(place, place.value, "a list", element)
     }
 
     fn names(&mut self, place: &Place<'_>) -> Option<Vec<String>> {
-        self.elements(&place.field(), place.value, "a list of texts", Self::name)
+        self.elements(place, place.value, "a list of texts", Self::name)
     }
 
     fn templates(&mut self, place: &Place<'_>) -> Option<Vec<Template>> {
-        self.elements(&place.field(), place.value, "a list of texts", Self::template)
+        self.elements(place, place.value, "a list of texts", Self::template)
     }
 
     fn groups<T>(
         &mut self,
         place: &Place<'_>,
-        element: fn(&mut Self, &str, &Json) -> Option<T>,
+        element: fn(&mut Self, &dyn fmt::Display, &Json) -> Option<T>,
     ) -> Option<Vec<Vec<T>>> {
-        let field = place.field();
+        let field = place;
         let Some(items) = place.value.as_array() else {
             self.must_be(&field, place.value, "a list of lists of texts");
             return None;
@@ -168,13 +180,13 @@ impl Reader<'_> {
         let groups: Vec<Option<Vec<T>>> = items
             .iter()
             .enumerate()
-            .map(|(index, group)| self.elements(&format!("{field}[{index}]"), group, wanted, element))
+            .map(|(index, group)| self.elements(&format_args!("{field}[{index}]"), group, wanted, element))
             .collect();
         groups.into_iter().collect()
     }
 
     /// A name; tokens may not stand in one.
-    fn name(&mut self, field: &str, value: &Json) -> Option<String> {
+    fn name(&mut self, field: &dyn fmt::Display, value: &Json) -> Option<String> {
         let Some(text) = value.as_str() else {
             self.must_be(field, value, "a text");
             return None;
@@ -184,17 +196,22 @@ impl Reader<'_> {
     }
 
     /// What the answer is compared with: a text that may hold tokens. Numbers and booleans are taken as their text.
-    fn template(&mut self, field: &str, value: &Json) -> Option<Template> {
+    fn template(&mut self, field: &dyn fmt::Display, value: &Json) -> Option<Template> {
         if !matches!(value.value, Value::String(_) | Value::Number(_) | Value::Bool(_)) {
             self.must_be(field, value, "a text");
             return None;
         }
-        let text = value_text(value);
-        self.warn_if_left_open(field, value.line, &text);
-        Some(Template::parse(&text))
+        Some(self.text_template(field, value))
     }
 
-    fn pattern(&mut self, field: &str, value: &Json) -> Option<JsPattern> {
+    /// The text of a value as a template.
+    fn text_template(&mut self, field: &dyn fmt::Display, value: &Json) -> Template {
+        let text = value_text(value);
+        self.warn_if_left_open(field, value.line, &text);
+        Template::parse(&text)
+    }
+
+    fn pattern(&mut self, field: &dyn fmt::Display, value: &Json) -> Option<JsPattern> {
         let Some(text) = value.as_str() else {
             self.must_be(field, value, "a pattern");
             return None;
@@ -206,7 +223,7 @@ impl Reader<'_> {
     }
 
     /// Its case will fail, so the file is not refused for it.
-    fn note_if_invalid(&mut self, field: &str, line: u32, pattern: &JsPattern) {
+    fn note_if_invalid(&mut self, field: &dyn fmt::Display, line: u32, pattern: &JsPattern) {
         // Finding the place in a bad pattern is work; after a few the author knows.
         if self.bad_patterns.len() < MAX_BAD_PATTERNS
             && let Err(error) = pattern.check()
@@ -215,24 +232,24 @@ impl Reader<'_> {
         }
     }
 
-    fn warn_if_left_open(&mut self, field: &str, line: u32, text: &str) {
+    fn warn_if_left_open(&mut self, field: &dyn fmt::Display, line: u32, text: &str) {
         if Template::is_left_open(text) {
             let message = format!("{text:?} opens a template token that no }}}} closes; it is taken as plain text");
-            self.warn(line, field.to_owned(), &message, None);
+            self.warn(line, field, &message, None);
         }
     }
 
-    fn warn_of_token(&mut self, field: &str, line: u32, text: &str) {
-        if ["{{seed:", "{{snapshot:"].iter().any(|opening| text.contains(opening)) {
+    fn warn_of_token(&mut self, field: &dyn fmt::Display, line: u32, text: &str) {
+        if Template::has_opening(text) {
             let message = format!("{text:?} is taken as plain text: template tokens have no meaning here");
-            self.warn(line, field.to_owned(), &message, None);
+            self.warn(line, field, &message, None);
         }
     }
 
     fn non_empty(&mut self, place: &Place<'_>) -> Option<Assertion> {
         let cop_outs = match switched_on(place.expect, "copOutPhrases", Off::Null) {
             None => Vec::new(),
-            Some(value) => self.elements("expect.copOutPhrases", value, "a list of texts", Self::name)?,
+            Some(value) => self.elements(&"expect.copOutPhrases", value, "a list of texts", Self::name)?,
         };
         self.switch(place).then_some(Assertion::ResponseNonEmpty { cop_outs })
     }
@@ -240,11 +257,11 @@ impl Reader<'_> {
     fn schema_data(&mut self, place: &Place<'_>) -> Option<Assertion> {
         let is_object = matches!(place.value.value, Value::Object(_));
         if !is_object {
-            self.must_be(&place.field(), place.value, "an object");
+            self.must_be(place, place.value, "an object");
         }
         let required = match switched_on(place.expect, "requiredKeys", Off::Null) {
             None => Some(Vec::new()),
-            Some(value) => self.elements("expect.requiredKeys", value, "a list of texts", Self::name),
+            Some(value) => self.elements(&"expect.requiredKeys", value, "a list of texts", Self::name),
         };
         let types = match switched_on(place.expect, "typeChecks", Off::Null) {
             None => Some(Vec::new()),
@@ -256,7 +273,7 @@ impl Reader<'_> {
 
     fn type_checks(&mut self, value: &Json) -> Option<Vec<(String, String)>> {
         if !matches!(value.value, Value::Object(_)) {
-            self.must_be("expect.typeChecks", value, "an object of keys and types");
+            self.must_be(&"expect.typeChecks", value, "an object of keys and types");
             return None;
         }
         let read: Vec<Option<(String, String)>> = value
@@ -268,10 +285,10 @@ impl Reader<'_> {
     }
 
     fn tool_params(&mut self, place: &Place<'_>) -> Option<Assertion> {
-        self.elements(&place.field(), place.value, "a list of objects", Self::tool_param).map(Assertion::ToolParams)
+        self.elements(place, place.value, "a list of objects", Self::tool_param).map(Assertion::ToolParams)
     }
 
-    fn tool_param(&mut self, field: &str, entry: &Json) -> Option<ParamAssertion> {
+    fn tool_param(&mut self, field: &dyn fmt::Display, entry: &Json) -> Option<ParamAssertion> {
         if !matches!(entry.value, Value::Object(_)) {
             self.must_be(field, entry, "an object");
             return None;
@@ -279,7 +296,7 @@ impl Reader<'_> {
         for (key, value) in entry.members() {
             if !PARAM_KEYS.contains(&key.as_str()) {
                 let message = "there is no such key".to_owned();
-                self.error(value.line, &format!("{field}.{key}"), message, did_you_mean(key, PARAM_KEYS));
+                self.error(value.line, &format_args!("{field}.{key}"), message, did_you_mean(key, PARAM_KEYS));
             }
         }
         let mut text = |key: &str| {
@@ -287,11 +304,11 @@ impl Reader<'_> {
             match value.map(|value| (value, value.as_str())) {
                 Some((_, Some(text))) => Some(text.to_owned()),
                 Some((value, None)) => {
-                    self.must_be(&format!("{field}.{key}"), value, "a text");
+                    self.must_be(&format_args!("{field}.{key}"), value, "a text");
                     None
                 }
                 None => {
-                    self.error(entry.line, &format!("{field}.{key}"), "is missing".to_owned(), None);
+                    self.error(entry.line, &format_args!("{field}.{key}"), "is missing".to_owned(), None);
                     None
                 }
             }
@@ -302,7 +319,7 @@ impl Reader<'_> {
         Some(ParamAssertion { tool: tool?, param: param?, check: check? })
     }
 
-    fn param_check(&mut self, field: &str, entry: &Json, kind: &str) -> Option<ParamCheck> {
+    fn param_check(&mut self, field: &dyn fmt::Display, entry: &Json, kind: &str) -> Option<ParamCheck> {
         let value = entry.get("value").filter(|value| !is_null(value));
         let field = format!("{field}.value");
         match kind {
@@ -323,7 +340,8 @@ impl Reader<'_> {
         match (kind, &value.value) {
             ("equals", _) => Some(ParamCheck::Equals(self.operand(&field, value))),
             ("oneOf", Value::Array(items)) => {
-                let operands = items.iter().enumerate().map(|(n, item)| self.operand(&format!("{field}[{n}]"), item));
+                let operands =
+                    items.iter().enumerate().map(|(n, item)| self.operand(&format_args!("{field}[{n}]"), item));
                 Some(ParamCheck::OneOf(operands.collect()))
             }
             ("oneOf", _) => Some(ParamCheck::OneOfValue(self.operand(&field, value))),
@@ -346,14 +364,12 @@ impl Reader<'_> {
         }
     }
 
-    fn operand(&mut self, field: &str, value: &Json) -> Operand {
+    fn operand(&mut self, field: &dyn fmt::Display, value: &Json) -> Operand {
         match &value.value {
             Value::Array(_) | Value::Object(_) => Operand::Json(JsonTemplate::new(value.clone())),
             // A null among alternatives is the text that JavaScript makes of it.
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                let text = value_text(value);
-                self.warn_if_left_open(field, value.line, &text);
-                Operand::Text(Template::parse(&text))
+                Operand::Text(self.text_template(field, value))
             }
         }
     }

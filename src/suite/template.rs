@@ -62,6 +62,12 @@ impl Template {
         Self { parts }
     }
 
+    /// Whether a text opens a token, closed or not.
+    #[must_use]
+    pub fn has_opening(text: &str) -> bool {
+        first_opening(text).is_some()
+    }
+
     /// Whether a text opens a token that nothing closes, which is most likely a slip.
     #[must_use]
     pub fn is_left_open(text: &str) -> bool {
