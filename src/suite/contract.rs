@@ -3,11 +3,11 @@
 //! Inside `expect` nothing is forgiven (`expect`). Elsewhere unknown keys are kept, ignored and warned about by name.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::error::{Finding, SuiteErrors, did_you_mean};
+use super::error::SuiteErrors;
+use super::reader::Reader;
 use super::template::value_text;
 use super::{Case, DEFAULT_MAX_TURNS, Labels, Mode, Suite, Tier, expect, stem, stub};
 use crate::conversation::Message;
@@ -39,8 +39,7 @@ pub fn file_hash(bytes: &[u8]) -> String {
 
 /// Reads a parsed eval file.
 pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, SuiteErrors> {
-    let mut reader =
-        Reader { file: path, case: None, bad_patterns: Vec::new(), errors: Vec::new(), warnings: Vec::new() };
+    let mut reader = Reader::new(path);
     let metadata = json.get("metadata").filter(|metadata| !matches!(metadata.value, Value::Null));
     let cases = match (json.as_array(), json.get("cases")) {
         (Some(cases), _) => cases,
@@ -62,9 +61,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     let mut lines_by_id = HashMap::new();
     let cases: Vec<Case> =
         cases.iter().enumerate().filter_map(|(index, case)| reader.case(case, index, &mut lines_by_id)).collect();
-    if !reader.errors.is_empty() {
-        return Err(SuiteErrors(reader.errors));
-    }
+    reader.refuse()?;
     reader.case = None;
     if cases.is_empty() {
         let finding = reader.finding(0, None, "the file holds no cases".to_owned(), None);
@@ -82,49 +79,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     })
 }
 
-/// Collects findings while the file is walked.
-pub(super) struct Reader<'a> {
-    file: &'a str,
-    /// Id of the case that is being read.
-    case: Option<String>,
-    /// Patterns that were found bad.
-    pub(super) bad_patterns: Vec<Finding>,
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
-}
-
 impl Reader<'_> {
-    fn finding(&self, line: u32, field: Option<String>, message: String, hint: Option<String>) -> Finding {
-        Finding { file: self.file.to_owned(), line, case: self.case.clone(), field, message, hint }
-    }
-
-    fn push_error(&mut self, line: u32, field: Option<String>, message: String, hint: Option<String>) {
-        let finding = self.finding(line, field, message, hint);
-        self.errors.push(finding);
-    }
-
-    pub(super) fn error(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
-        self.push_error(line, Some(field.to_string()), message, hint);
-    }
-
-    pub(super) fn bad_pattern(&mut self, line: u32, field: impl fmt::Display, message: String) {
-        let finding = self.finding(line, Some(field.to_string()), message, None);
-        self.bad_patterns.push(finding);
-    }
-
-    pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {
-        let finding = self.finding(line, Some(field.to_string()), message.to_owned(), hint);
-        self.warnings.push(finding);
-    }
-
-    fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {
-        for (key, value) in object.members() {
-            if !known.contains(&key.as_str()) {
-                self.warn(value.line, format_args!("{prefix}{key}"), "unknown key, ignored", did_you_mean(key, known));
-            }
-        }
-    }
-
     fn metadata(&mut self, path: &str, metadata: Option<&Json>) -> (String, Tier) {
         let file_name = path.rsplit('/').next().unwrap_or(path);
         let by_name = file_name.split('.').skip(1).find_map(Tier::named).unwrap_or(Tier::Golden);

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use super::assertion::{Assertion, Operand, ParamAssertion, ParamCheck};
-use super::contract::Reader;
 use super::error::did_you_mean;
 use super::pattern::JsPattern;
+use super::reader::Reader;
 use super::template::{JsonTemplate, Template, value_text};
 use crate::json::{Json, Value};
 

@@ -8,6 +8,7 @@ mod contract;
 pub mod error;
 mod expect;
 pub mod pattern;
+mod reader;
 pub mod stub;
 pub mod template;
 pub mod registry;

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::contract::Reader;
 use super::error::did_you_mean;
+use super::reader::Reader;
 use crate::conversation::JsonText;
 use crate::json::{Json, Value};
 

@@ -1,0 +1,63 @@
+//! Collects what is found in a suite file while it is walked.
+
+use std::fmt;
+
+use super::error::{Finding, SuiteErrors, did_you_mean};
+use crate::json::Json;
+
+/// Errors and warnings of one file, each with its place.
+pub(super) struct Reader<'a> {
+    file: &'a str,
+    /// Id of the case that is being read.
+    pub(super) case: Option<String>,
+    /// The line that stands in every finding, where a dialect names the line on which a case starts.
+    pub(super) line: Option<u32>,
+    /// Patterns that were found bad.
+    pub(super) bad_patterns: Vec<Finding>,
+    pub(super) errors: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &'a str) -> Self {
+        Self { file, case: None, line: None, bad_patterns: Vec::new(), errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(super) fn finding(&self, line: u32, field: Option<String>, message: String, hint: Option<String>) -> Finding {
+        let line = self.line.unwrap_or(line);
+        Finding { file: self.file.to_owned(), line, case: self.case.clone(), field, message, hint }
+    }
+
+    /// An error that is about no field.
+    pub(super) fn push_error(&mut self, line: u32, field: Option<String>, message: String, hint: Option<String>) {
+        let finding = self.finding(line, field, message, hint);
+        self.errors.push(finding);
+    }
+
+    pub(super) fn error(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
+        self.push_error(line, Some(field.to_string()), message, hint);
+    }
+
+    pub(super) fn bad_pattern(&mut self, line: u32, field: impl fmt::Display, message: String) {
+        let finding = self.finding(line, Some(field.to_string()), message, None);
+        self.bad_patterns.push(finding);
+    }
+
+    pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {
+        let finding = self.finding(line, Some(field.to_string()), message.to_owned(), hint);
+        self.warnings.push(finding);
+    }
+
+    pub(super) fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {
+        for (key, value) in object.members() {
+            if !known.contains(&key.as_str()) {
+                self.warn(value.line, format_args!("{prefix}{key}"), "unknown key, ignored", did_you_mean(key, known));
+            }
+        }
+    }
+
+    /// The errors, if there are any.
+    pub(super) fn refuse(&mut self) -> Result<(), SuiteErrors> {
+        if self.errors.is_empty() { Ok(()) } else { Err(SuiteErrors(std::mem::take(&mut self.errors))) }
+    }
+}
