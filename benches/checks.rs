@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Duration;
 
+use forge::check::framework::Replies;
 use forge::check::{self, Context};
 use forge::conversation::{Exchange, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::suite::template::Data;
@@ -36,7 +37,7 @@ const CASE: &str = r#"[{"id": "a", "input": {"message": "Weather in Paris?"}, "e
 }}]"#;
 
 fn suite(text: &str) -> Suite {
-    suite::parse("bench.golden.json", text.as_bytes()).expect("a suite")
+    suite::parse("bench.golden.json", text.as_bytes(), &suite::Defaults::default()).expect("a suite")
 }
 
 fn call(name: &str, params: &str) -> ToolCall {
@@ -61,8 +62,11 @@ fn exchange() -> Exchange {
     Exchange { transcript, ..Exchange::default() }
 }
 
-fn context(data: &Data) -> Context<'_> {
+fn context<'a>(data: &'a Data, replies: &'a Replies) -> Context<'a> {
     Context {
+        dialect: suite::Dialect::Contract,
+        timeout: None,
+        replies,
         strict: false,
         all_assertions: false,
         tool_mode: ToolMode::Live,
@@ -80,11 +84,11 @@ fn twelve_assertions_on_two_kilobytes(bencher: divan::Bencher<'_, '_>) {
     let suite = suite(CASE);
     let seed = forge::json::Json::parse(r#"{"degrees": 18}"#).expect("JSON");
     let data = Data { seed: Some(seed), snapshot: None };
-    let result = check::judge(&suite.cases[0], exchange(), &context(&data));
+    let result = check::judge(&suite.cases[0], exchange(), &context(&data, &Replies::new()));
     assert_eq!((result.error, result.assertions.len()), (None, 12));
     bencher
         .with_inputs(exchange)
-        .bench_values(|exchange| check::judge(black_box(&suite.cases[0]), exchange, &context(&data)));
+        .bench_values(|exchange| check::judge(black_box(&suite.cases[0]), exchange, &context(&data, &Replies::new())));
 }
 
 /// Target: under 150 ms.
@@ -111,7 +115,9 @@ fn a_catastrophic_pattern_is_stopped(bencher: divan::Bencher<'_, '_>) {
         let transcript = Transcript { response: "a".repeat(200) + "!", ..Transcript::default() };
         Exchange { transcript, ..Exchange::default() }
     };
-    let result = check::judge(&suite.cases[0], exchange(), &context(&data));
+    let result = check::judge(&suite.cases[0], exchange(), &context(&data, &Replies::new()));
     assert_eq!(result.outcome, forge::verdict::Outcome::Errored);
-    bencher.with_inputs(exchange).bench_values(|exchange| check::judge(&suite.cases[0], exchange, &context(&data)));
+    bencher
+        .with_inputs(exchange)
+        .bench_values(|exchange| check::judge(&suite.cases[0], exchange, &context(&data, &Replies::new())));
 }

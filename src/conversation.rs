@@ -97,8 +97,23 @@ pub enum Part {
     Text(String),
     /// Structured data.
     Data(JsonText),
+    /// Something else than text, such as an image.
+    Blob(Blob),
     /// The model's reasoning; never part of the answer's text.
     Reasoning(String),
+}
+
+/// Something else than text in a [`Message`], named by where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// Media type, such as `image/png`; `image/*` when only the sort is known.
+    pub media_type: String,
+    /// Name for people, may be empty.
+    pub name: String,
+    /// Where it is.
+    pub uri: String,
+    /// The part as a suite wrote it.
+    pub written: Option<JsonText>,
 }
 
 /// Where a [`Fault`] comes from, as the agent tells it.
@@ -480,6 +495,8 @@ pub struct Invocation {
     pub conversation_id: String,
     /// The whole conversation; the last message is the one to answer.
     pub messages: Vec<Message>,
+    /// What the suite says about this call, passed on unchanged; an object.
+    pub options: Option<JsonText>,
     /// What happens to tools.
     pub tool_mode: ToolMode,
     /// Most model turns, if limited.
@@ -499,4 +516,6 @@ pub enum CancelReason {
     ProtocolError,
     /// The daemon stops.
     Shutdown,
+    /// Another case of the run did not pass, and its owner wants to know no more.
+    FailFast,
 }

@@ -12,7 +12,7 @@ use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{CaseResult, Totals};
+use crate::verdict::{CaseResult, Totals, Turn};
 
 /// One entry of a run's log.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +93,13 @@ pub enum Payload {
         outcome: ToolOutcome,
         /// Whether the case has no stub for that tool.
         unstubbed: bool,
+    },
+    /// A turn of a dialogue was answered.
+    TurnFinished(Turn),
+    /// A checkpoint of a dialogue was reached.
+    CheckpointReached {
+        /// Its id.
+        checkpoint: String,
     },
     /// The verdict on a case.
     CaseFinished(Box<CaseResult>),
@@ -196,7 +203,9 @@ impl Run {
             | Payload::CasePlanned { .. }
             | Payload::CaseStarted { .. }
             | Payload::Agent(_)
-            | Payload::StubServed { .. } => {}
+            | Payload::StubServed { .. }
+            | Payload::TurnFinished(_)
+            | Payload::CheckpointReached { .. } => {}
         }
     }
 

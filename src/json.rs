@@ -76,6 +76,14 @@ impl Json {
         Parser { text, pos: 0, line: 1, line_start: 0, spans: None }.document()
     }
 
+    /// Like [`Json::parse`] for a text that begins on line `line` of something larger.
+    ///
+    /// # Errors
+    /// As [`Json::parse`].
+    pub fn parse_from_line(text: &str, line: u32) -> Result<Self, ParseError> {
+        Parser { text, pos: 0, line, line_start: 0, spans: None }.document()
+    }
+
     /// Like [`Json::parse`], and says where each value stands.
     ///
     /// # Errors

@@ -7,14 +7,15 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 
 use crate::conversation::ToolMode;
+use crate::suite::claim::ClaimKind;
 use crate::suite::template::Data;
-use crate::suite::{Case, Suite};
+use crate::suite::timeout::Timeout;
+use crate::suite::{Case, Dialect, Mode, Suite};
 use crate::usage::Prices;
 
-/// Time for one case when the request names none (Eval Runner Contract, `timeoutMs`).
-pub const DEFAULT_CASE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Longest time for one case; what is longer is taken for a mistake.
-pub const MAX_CASE_TIMEOUT: Duration = Duration::from_hours(24);
+/// Times for one case when nobody names one: the contract's `timeoutMs`, and the framework's default.
+const CONTRACT_TIMEOUT: (Duration, &str) = (Duration::from_mins(1), "60s");
+const FRAMEWORK_TIMEOUT: (Duration, &str) = (Duration::from_mins(5), "5m");
 /// Most cases at the same time.
 pub const MAX_CONCURRENCY: u32 = 10_000;
 
@@ -39,8 +40,14 @@ pub struct RunSpec {
     pub tags: Vec<String>,
     /// Cases at the same time, at least 1.
     pub concurrency: u32,
-    /// Time for one case.
-    pub case_timeout: Duration,
+    /// Time for one case that sets none itself; `None`: what its dialect says.
+    pub case_timeout: Option<Timeout>,
+    /// Who plays the user in dynamic cases that name nobody.
+    pub simulator: Option<String>,
+    /// The connector that the agent is told, in place of that of the cases.
+    pub connector: Option<String>,
+    /// The run ends with the first case that does not pass.
+    pub fail_fast: bool,
     /// Suites to run, by their paths in the bundle, in order.
     pub suites: Vec<String>,
     /// Agents that exist for this run only: id and URL.
@@ -73,7 +80,10 @@ impl RunSpec {
             difficulties: Vec::new(),
             tags: Vec::new(),
             concurrency: 1,
-            case_timeout: DEFAULT_CASE_TIMEOUT,
+            case_timeout: None,
+            simulator: None,
+            connector: None,
+            fail_fast: false,
             suites,
             targets: Vec::new(),
             strict: false,
@@ -83,6 +93,18 @@ impl RunSpec {
             snapshot_agent: None,
             prices: Prices::default(),
         }
+    }
+
+    /// The time for a case: its own, else that of the run, else that of its dialect.
+    #[must_use]
+    pub fn timeout_of(&self, case: &Case, dialect: Dialect) -> Timeout {
+        case.timeout.clone().or_else(|| self.case_timeout.clone()).unwrap_or_else(|| {
+            let (duration, written) = match dialect {
+                Dialect::Contract => CONTRACT_TIMEOUT,
+                Dialect::Framework => FRAMEWORK_TIMEOUT,
+            };
+            Timeout { duration, written: written.to_owned() }
+        })
     }
 
     /// Whether only some cases of the suites may be selected.
@@ -118,6 +140,21 @@ pub struct PlannedCase {
 }
 
 impl PlannedCase {
+    /// Ids of the agents that play the user in the case, or judge it.
+    pub fn parties(&self) -> impl Iterator<Item = &str> {
+        let case = self.case();
+        let (simulator, checkpoints) = match &case.mode {
+            Mode::Dynamic(dialogue) => (Some(dialogue.simulator.agent.as_str()), dialogue.checkpoints.as_slice()),
+            Mode::Single | Mode::Stubbed { .. } => (None, &[][..]),
+        };
+        let claims = case.claims.iter().chain(checkpoints.iter().flat_map(|checkpoint| &checkpoint.claims));
+        let validators = claims.filter_map(|claim| match &claim.kind {
+            ClaimKind::Agent { agent, .. } => Some(agent.as_str()),
+            _ => None,
+        });
+        simulator.into_iter().chain(validators)
+    }
+
     /// The case itself.
     #[must_use]
     pub fn case(&self) -> &Case {

@@ -58,7 +58,7 @@ impl Step {
                 return AssertionResult { unresolved_tokens: tokens, ..step.result(name) };
             }
         };
-        AssertionResult { name: name.to_owned(), outcome, reason, unresolved_tokens }
+        AssertionResult { name: name.to_owned(), outcome, reason, unresolved_tokens, blame: None, written: None }
     }
 }
 

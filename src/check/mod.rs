@@ -2,17 +2,27 @@
 
 pub mod arguments;
 mod contract;
+pub mod dialogue;
+pub mod framework;
 mod params;
 
-use crate::conversation::{Exchange, Failure, ToolCall, ToolMode};
-use crate::suite::Case;
+use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
 use crate::suite::template::Data;
+use crate::suite::{Case, Dialect};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use arguments::Schemas;
+use dialogue::Ending;
+use framework::Replies;
 
 /// What a verdict depends on besides the case and the evidence.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
+    /// How the suite is written.
+    pub dialect: Dialect,
+    /// The time of the case as its author wrote it, which messages repeat; `None`: they name no time.
+    pub timeout: Option<&'a str>,
+    /// What validators and scripts decided.
+    pub replies: &'a Replies,
     /// A case that checked nothing fails instead of passing with a warning.
     pub strict: bool,
     /// Evaluation goes on behind the first assertion that does not hold.
@@ -36,10 +46,18 @@ pub struct Context<'a> {
 pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResult {
     let Exchange { transcript, failure, warnings, .. } = exchange;
     if let Some(failure) = failure {
-        let (outcome, cause, blame, error) = describe(failure);
-        return CaseResult { warnings, ..CaseResult::without_assertions(outcome, cause, blame, error, transcript) };
+        let (outcome, cause, blame, error) = describe(failure, context.timeout);
+        let messages_count = count_messages(case);
+        return CaseResult {
+            warnings,
+            messages_count,
+            ..CaseResult::without_assertions(outcome, cause, blame, error, transcript)
+        };
     }
-    let mut assertions = contract::evaluate(case, &transcript, context);
+    let mut assertions = match context.dialect {
+        Dialect::Contract => contract::evaluate(case, &transcript, context),
+        Dialect::Framework => framework::evaluate(&case.claims, &transcript, context.replies),
+    };
     let mut warnings = warnings;
     check_arguments(&transcript.tool_calls, context, &mut assertions, &mut warnings);
     let mut result = CaseResult {
@@ -53,6 +71,9 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         assertions,
         transcript,
         total_turns: 1,
+        turns: Vec::new(),
+        checkpoints: Vec::new(),
+        messages_count: count_messages(case),
     };
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
         let tokens = skipped.unresolved_tokens.join(", ");
@@ -67,8 +88,13 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
     let bad = first(Outcome::Failed).or_else(|| first(Outcome::Errored));
     if let Some(bad) = bad {
         result.outcome = bad.outcome;
-        result.cause = Some(Cause::Assertion);
-        result.blame = Some(if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite });
+        result.cause = Some(match bad.blame.filter(|_| bad.outcome == Outcome::Errored) {
+            Some(Blame::Validator) => Cause::ValidatorError,
+            Some(Blame::Script) => Cause::ScriptError,
+            _ => Cause::Assertion,
+        });
+        let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
+        result.blame = Some(bad.blame.unwrap_or(usual));
         result.error = Some(format!("{}: {}", bad.name, bad.reason));
         result.failed_assertion = Some(bad.name.clone());
     } else if result.assertions_run() == 0 {
@@ -101,7 +127,7 @@ fn check_arguments(
 ) {
     let Some(schemas) = context.schemas.filter(|schemas| schemas.know_any(calls)) else { return };
     let stopped = assertions.iter().any(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
-    if context.check_arguments && stopped && !context.all_assertions {
+    if context.check_arguments && stopped && !context.all_assertions && context.dialect == Dialect::Contract {
         return;
     }
     let mut violations = calls.iter().flat_map(|call| schemas.violations(call));
@@ -112,6 +138,8 @@ fn check_arguments(
             outcome: if reason.is_some() { Outcome::Failed } else { Outcome::Passed },
             reason: reason.unwrap_or_default(),
             unresolved_tokens: Vec::new(),
+            blame: None,
+            written: None,
         });
     } else {
         let told = violations.by_ref().take(MAX_ARGUMENT_WARNINGS);
@@ -123,17 +151,74 @@ fn check_arguments(
     }
 }
 
+fn count_messages(case: &Case) -> u32 {
+    u32::try_from(case.messages.len()).unwrap_or(u32::MAX)
+}
+
+/// The verdict on a dialogue: how it ended, with everything that was said and done on the way.
+#[must_use]
+pub fn judge_dialogue(
+    progress: dialogue::Progress<'_>,
+    ending: Ending,
+    transcript: Transcript,
+    warnings: Vec<String>,
+) -> CaseResult {
+    let (turns, checkpoints) = progress.into_results();
+    let total_turns = u32::try_from(turns.len()).unwrap_or(u32::MAX);
+    let (outcome, cause, blame, error) = match ending {
+        Ending::Passed => (Outcome::Passed, None, None, None),
+        Ending::Bad { outcome, cause, blame, error } => (outcome, Some(cause), Some(blame), Some(error)),
+    };
+    CaseResult {
+        outcome,
+        cause,
+        blame,
+        error,
+        failed_assertion: None,
+        warning: None,
+        warnings,
+        assertions: Vec::new(),
+        transcript,
+        total_turns,
+        turns,
+        checkpoints,
+        messages_count: 0,
+    }
+}
+
+/// How a dialogue ends whose agent gave no answer.
+#[must_use]
+pub fn ending_of(failure: Failure, timeout: Option<&str>) -> Ending {
+    let (outcome, cause, blame, error) = describe(failure, timeout);
+    Ending::Bad { outcome, cause, blame, error }
+}
+
+/// The verdict on a case that its author switched off.
+#[must_use]
+pub fn switched_off() -> CaseResult {
+    let transcript = Transcript::default();
+    CaseResult {
+        cause: None,
+        blame: None,
+        error: None,
+        ..CaseResult::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Suite, "", transcript)
+    }
+}
+
 /// The verdict on a case that holds nothing to send; the agent is not called.
 #[must_use]
 pub fn no_input() -> CaseResult {
-    let transcript = crate::conversation::Transcript::default();
+    let transcript = Transcript::default();
     CaseResult::without_assertions(Outcome::Errored, Cause::NoInput, Blame::Suite, "no input message", transcript)
 }
 
 /// Outcome, cause, blame and error text of a call that gave no answer.
-fn describe(failure: Failure) -> (Outcome, Cause, Blame, String) {
+fn describe(failure: Failure, timeout: Option<&str>) -> (Outcome, Cause, Blame, String) {
     match failure {
-        Failure::Timeout => (Outcome::Failed, Cause::Timeout, Blame::Agent, "timeout".to_owned()),
+        Failure::Timeout => {
+            let text = timeout.map_or_else(|| "timeout".to_owned(), |time| format!("timeout after {time}"));
+            (Outcome::Failed, Cause::Timeout, Blame::Agent, text)
+        }
         Failure::Agent(message) => {
             (Outcome::Failed, Cause::AgentError, Blame::Agent, format!("agent error: {message}"))
         }

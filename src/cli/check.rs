@@ -6,6 +6,7 @@ use super::inputs::Inputs;
 use super::{CliError, Exit, print};
 use crate::report::printable;
 use crate::suite::assertion::Assertion;
+use crate::suite::{Defaults, Dialect, Mode};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -15,12 +16,15 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
-    let inputs = Inputs::read(&args.paths)?;
+    let inputs = Inputs::read(&args.paths, &[], &Defaults { simulator: Some("any".to_owned()) })?;
     for warning in inputs.suites.iter().flat_map(|suite| &suite.warnings) {
         print(&format!("⚠ {}\n", printable(&warning.to_string())))?;
     }
     for suite in &inputs.suites {
-        let unchecked = suite.cases.iter().filter(|case| case.assertions.iter().all(Assertion::is_empty));
+        let unchecked = suite.cases.iter().filter(|case| {
+            let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
+            !is_dialogue && case.claims.is_empty() && case.assertions.iter().all(Assertion::is_empty)
+        });
         for case in unchecked {
             let place = format!("{}, line {}, case {:?}", suite.path, case.line, case.id);
             print(&format!("⚠ {}: no assertions, so it checks nothing\n", printable(&place)))?;
@@ -29,15 +33,17 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
             1 => "1 case".to_owned(),
             n => format!("{n} cases"),
         };
-        let what = format!("{}: {} evals of {}, {cases}", suite.path, suite.tier.name(), suite.tool_name);
+        let what = match suite.dialect {
+            Dialect::Contract => format!("{}: {} evals of {}, {cases}", suite.path, suite.tier.name(), suite.tool_name),
+            Dialect::Framework => format!("{}: Agent Test Framework V2, {cases}", suite.path),
+        };
         print(&format!("{}\n", printable(&what)))?;
     }
     // A run goes on without their cases; whoever checks wants to hear of them before it.
-    let bad: Vec<String> =
-        inputs.suites.iter().flat_map(|suite| &suite.bad_patterns).map(ToString::to_string).collect();
+    let bad: Vec<String> = inputs.suites.iter().flat_map(|suite| &suite.broken).map(ToString::to_string).collect();
     if !bad.is_empty() {
-        let count = if bad.len() == 1 { "1 pattern".to_owned() } else { format!("{} patterns", bad.len()) };
-        return Err(CliError::new(Exit::Usage, format!("{count} cannot be compiled")).details(bad));
+        let count = if bad.len() == 1 { "1 assertion".to_owned() } else { format!("{} assertions", bad.len()) };
+        return Err(CliError::new(Exit::Usage, format!("{count} cannot be evaluated")).details(bad));
     }
     if inputs.suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(CliError::new(Exit::NothingSelected, "nothing selected: the files hold no cases"));

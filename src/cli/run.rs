@@ -17,11 +17,13 @@ use crate::conversation::ToolMode;
 use crate::daemon::status::BUNDLE_MISSING;
 use crate::event::{Payload, Run};
 use crate::peer::target::{Target, speaks_http};
-use crate::plan::{DEFAULT_CASE_TIMEOUT, RunSpec};
-use crate::report::console::{Line, Look, summary};
-use crate::report::{Verdict, Verdicts};
+use crate::plan::{PlanError, RunSpec, plan};
+use crate::report::console::Look;
+use crate::report::{Format, Shown, Verdict, Verdicts, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
-use crate::suite::Labels;
+use crate::suite::template::Data;
+use crate::suite::timeout::Timeout;
+use crate::suite::{Defaults, Labels, Suite};
 use crate::usage::Prices;
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, spec_to_proto};
@@ -80,9 +82,29 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     parallel: Option<u32>,
 
-    /// Time for one case, such as 500ms, 30s or 2m [default: 60s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    timeout: Option<Duration>,
+    /// Time for one case, such as 500ms, 30s or 2m [default: 60s; of .jsonl files 5m]
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
+    timeout: Option<Timeout>,
+
+    /// Who plays the user in dynamic cases that name nobody: a name that the daemon knows, or one given with --agent
+    #[arg(long, value_name = "AGENT")]
+    simulator: Option<String>,
+
+    /// The connector that the agent is told, in place of that of the cases
+    #[arg(short, long, value_name = "NAME")]
+    connector: Option<String>,
+
+    /// Stop at the first case that does not pass; cases in flight are cancelled, and the rest is skipped
+    #[arg(long)]
+    fail_fast: bool,
+
+    /// Read everything and print the cases that would run, one JSON line each, without running them
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Show the turns of dialogues and the checkpoints as they happen
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
 
     /// Fail cases that checked nothing instead of warning about them
     #[arg(long)]
@@ -160,7 +182,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
 
-    /// Write the result to this file too; its ending says the format (.json); may be given several times
+    /// Write the result to this file too; its ending says the format (.json, .jsonl, .xml for JUnit); may be given several times
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
@@ -184,16 +206,6 @@ enum Tools {
     Live,
     /// The agent says which tools it would call, and none is run
     RoutingOnly,
-}
-
-/// Reads a duration, which needs a unit.
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration =
-        humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 500ms, 30s or 2m"))?;
-    if duration.is_zero() || duration > crate::plan::MAX_CASE_TIMEOUT {
-        return Err("must be more than 0 and at most a day (m is minutes, M is months)".to_owned());
-    }
-    Ok(duration)
 }
 
 impl RunArgs {
@@ -228,7 +240,8 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     }
     let http = HttpAgent::start(args.agent_name(), daemon.as_deref()).await?;
     args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
-    let mut inputs = Inputs::read(&sources)?;
+    let defaults = Defaults { simulator: args.simulator.clone() };
+    let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
     if let Some((name, bytes)) = snapshot::capture(&args).await? {
         inputs.add_file(&name, Role::Snapshot, bytes)?;
@@ -305,7 +318,10 @@ async fn run_on(
         case_patterns: args.run.clone().into_iter().collect(),
         cases,
         concurrency: args.parallel.unwrap_or(1),
-        case_timeout: args.timeout.unwrap_or(DEFAULT_CASE_TIMEOUT),
+        case_timeout: args.timeout.clone(),
+        simulator: args.simulator.clone(),
+        connector: args.connector.clone(),
+        fail_fast: args.fail_fast,
         tiers: args.tier.clone(),
         difficulties: args.difficulty.clone(),
         tags: args.tag.clone(),
@@ -321,6 +337,9 @@ async fn run_on(
         prices: args.prices.clone(),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
+    if args.dry_run {
+        return dry_run(inputs.suites, &spec);
+    }
     let run = create(client, &spec, packed).await?;
     if args.detach {
         print(&format!("{}\n", run.run_id))?;
@@ -335,6 +354,27 @@ async fn run_on(
         Ok(()) | Err(_) => written?,
     }
     Ok(Exit::of_run(ended.run.exit_code()))
+}
+
+/// Prints the cases that would run, one JSON line each.
+fn dry_run(suites: Vec<Suite>, spec: &RunSpec) -> Result<Exit, CliError> {
+    let plan = plan(suites, Data::default(), spec).map_err(|error| {
+        let exit = if matches!(error, PlanError::NothingSelected(_)) { Exit::NothingSelected } else { Exit::Usage };
+        CliError::new(exit, error.to_string())
+    })?;
+    for planned in &plan.cases {
+        let case = planned.case();
+        let line = serde_json::json!({
+            "suite": planned.suite.path,
+            "id": case.id,
+            "name": case.description,
+            "mode": case.mode.name(),
+            "messages_count": case.messages.len(),
+            "skip": case.skip,
+        });
+        print(&format!("{line}\n"))?;
+    }
+    Ok(Exit::Passed)
 }
 
 /// Creates the run, and uploads the bundle if the daemon does not have it yet.
@@ -381,7 +421,7 @@ async fn upload(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<(), 
 struct Ended {
     run: Run,
     /// Lines by suite path, in file order.
-    lines: HashMap<String, Vec<Line>>,
+    lines: HashMap<String, Vec<Shown>>,
 }
 
 /// Suite path and id of a case.
@@ -389,12 +429,12 @@ type CaseKey = (String, String);
 
 /// Follows the run to its end, and cancels it when the user asks for it.
 async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
-    let mut progress = Progress::new(run.totals.total, args.quiet);
+    let mut progress = Progress::new(run.totals.total, args.quiet, args.verbose);
     let mut follower = Follower::new(client, &run.run_id, pb::Detail::Cases);
     // The order of the files, and one line for each case: whole verdicts would add up.
     let mut order: Vec<CaseKey> = Vec::new();
     let mut planned: HashMap<CaseKey, (String, Labels)> = HashMap::new();
-    let mut lines: HashMap<CaseKey, Line> = HashMap::new();
+    let mut lines: HashMap<CaseKey, Shown> = HashMap::new();
     let mut cancelled = false;
     let ended = loop {
         let event = tokio::select! {
@@ -418,14 +458,14 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             }
             (Payload::CaseFinished(result), Some((key, case))) => {
                 let (name, labels) = planned.remove(&key).unwrap_or_default();
-                lines.insert(key, Line::of(Verdict { case, name: &name, labels: &labels, result }));
+                lines.insert(key, Shown::of(Verdict { case, name: &name, labels: &labels, result }));
             }
             (Payload::RunFinished(run), _) => break (**run).clone(),
             _ => {}
         }
     };
     progress.finish();
-    let mut by_suite: HashMap<String, Vec<Line>> = HashMap::new();
+    let mut by_suite: HashMap<String, Vec<Shown>> = HashMap::new();
     for key in order {
         if let Some(line) = lines.remove(&key) {
             by_suite.entry(key.0).or_default().push(line);
@@ -453,7 +493,7 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
     }
     let look: Look = look();
     for (index, suite) in run.suites.iter().enumerate() {
-        let lines = ended.lines.get(&suite.path).map(Vec::as_slice).unwrap_or_default();
+        let lines = ended.lines.get(&suite.path).cloned().unwrap_or_default();
         if lines.is_empty() {
             continue;
         }
@@ -461,7 +501,7 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
         let of_suite = suite.warnings.iter().filter(|_| args.quiet);
         let of_run = run.warnings.iter().filter(|_| index + 1 == run.suites.len());
         let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
-        print(&summary(suite, lines, &warnings, look))?;
+        print(&summary(run, suite, lines, &warnings, look))?;
     }
     Ok(())
 }
@@ -469,10 +509,10 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
 /// Only formats that exist, and only folders that can be written to: a run may take hours, and its results are not lost
 /// for a typing mistake.
 fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
-    let unknown = args.output.iter().find(|file| file.extension().is_none_or(|ending| ending != "json"));
+    let unknown = args.output.iter().find(|file| format_of(file).is_none());
     if let Some(file) = unknown {
         return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-            .hint("results are written as .json"));
+            .hint("results are written as .json, .jsonl or .xml (JUnit)"));
     }
     if args.detach {
         return Ok(());
@@ -487,6 +527,12 @@ fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The format that the ending of a file says.
+fn format_of(file: &Path) -> Option<Format> {
+    let ending = file.extension()?;
+    Format::ALL.into_iter().find(|format| ending == format.ending())
+}
+
 fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -497,7 +543,7 @@ async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(),
     for suite in &run.suites {
         // Named after file and run, both of which are ours; never after what stands in a file.
         let file = suite.path.rsplit('/').next().unwrap_or_default();
-        let stem = file.strip_suffix(".json").unwrap_or(file);
+        let stem = file.strip_suffix(".jsonl").or_else(|| file.strip_suffix(".json")).unwrap_or(file);
         let mut name = format!("{stem}.{}.json", run.run_id);
         let mut number = 2;
         while used.contains(&name) {
@@ -522,8 +568,9 @@ async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Resul
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut temp =
         tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
+    let format = format_of(file).unwrap_or(Format::Json).name();
     let request =
-        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: suite.to_owned() };
+        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: format.to_owned(), suite: suite.to_owned() };
     let doing = "fetching the result";
     let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
     loop {

@@ -6,8 +6,7 @@ use super::client::Client;
 use super::run::{read_run, verdicts};
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
-use crate::report::console::{Line, summary};
-use crate::report::printable;
+use crate::report::{Shown, printable, summary};
 use crate::wire::control as pb;
 
 #[derive(Debug, Subcommand)]
@@ -92,8 +91,8 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
     }
     let (run, verdicts) = verdicts(client, run_id).await?;
     for suite in &run.suites {
-        let lines: Vec<Line> = verdicts.of_suite(&suite.path).map(Line::of).collect();
-        print(&summary(suite, &lines, &[], look()))?;
+        let shown: Vec<Shown> = verdicts.of_suite(&suite.path).map(Shown::of).collect();
+        print(&summary(&run, suite, shown, &[], look()))?;
     }
     for warning in &run.warnings {
         print(&format!("⚠ {}\n", printable(warning)))?;

@@ -96,6 +96,13 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
                 "the daemon answered from the stubs".to_owned()
             }
         }
+        Payload::TurnFinished(turn) => {
+            let (input, output) = (clip(&turn.input, MAX_TEXT), clip(&turn.output, MAX_TEXT));
+            format!("turn {}: {input:?} → {output:?}", event.turn)
+        }
+        Payload::CheckpointReached { checkpoint } => {
+            format!("checkpoint {} reached in turn {}", short(checkpoint), event.turn)
+        }
         Payload::CaseFinished(result) => {
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
             format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))

@@ -18,13 +18,13 @@ use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
 use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::plan::{Plan, PlanError, RunSpec, plan};
+use crate::plan::{Plan, PlanError, PlannedCase, RunSpec, plan};
 use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::suite::{self, error::SuiteErrors};
+use crate::suite::{self, Defaults, error::SuiteErrors};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -143,6 +143,18 @@ impl Manager {
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
         let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
         let snapshot = provider.transpose()?;
+        let mut parties = HashMap::new();
+        for id in plan.cases.iter().flat_map(PlannedCase::parties) {
+            if parties.contains_key(id) {
+                continue;
+            }
+            match self.directory.find(id, &spec.targets) {
+                Ok(party) => drop(parties.insert(id.to_owned(), party)),
+                // Its cases cannot be judged, and say so; the others can.
+                Err(DirectoryError::Unknown { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
@@ -165,7 +177,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(Job { run: run.clone(), plan, agent, baselines, registry, snapshot });
+            self.start(Job { run: run.clone(), plan, agent, baselines, registry, parties, snapshot });
         }
         Ok((run, deduplicated))
     }
@@ -268,11 +280,12 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 /// The pure part of accepting a run.
 fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
+    let defaults = Defaults { simulator: spec.simulator.clone() };
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
         let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match suite::parse(path, bytes) {
+        match suite::parse(path, bytes, &defaults) {
             Ok(suite) => suites.push(suite),
             Err(found) => errors.extend(found.0),
         }

@@ -9,7 +9,7 @@ use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
-use crate::report::{Verdicts, suite_result};
+use crate::report::{Format, Verdicts};
 use crate::wire::call::WireError;
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
@@ -130,10 +130,10 @@ impl RunService for Runs {
         request: Request<pb::FetchArtifactRequest>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
         let request = request.into_inner();
-        if request.format != "json" {
-            let problem = format!("{:?} is not known; there is \"json\"", request.format);
-            return Err(of_wire(&WireError::new("format", problem)));
-        }
+        let format = Format::named(&request.format).ok_or_else(|| {
+            let names = Format::ALL.map(Format::name).join(", ");
+            of_wire(&WireError::new("format", format!("{:?} is not known; there are {names}", request.format)))
+        })?;
         let run = self.run(&request.run_id).await?;
         if !run.state.is_final() {
             return Err(Status::failed_precondition(format!(
@@ -157,7 +157,7 @@ impl RunService for Runs {
             }
         }
         // Made while the client reads: one that does not costs nothing but the verdicts.
-        let pieces = suite_result::Pieces::new(run, verdicts, suite).flat_map(|piece| match piece {
+        let pieces = format.pieces(run, verdicts, suite).flat_map(|piece| match piece {
             Ok(piece) => chunks(piece).into_iter().map(Ok).collect(),
             Err(error) => vec![Err(Status::internal(format!("the result cannot be written: {error}")))],
         });

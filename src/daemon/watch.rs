@@ -114,6 +114,8 @@ impl Watch {
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
             | Payload::CaseStarted { .. }
+            | Payload::TurnFinished(_)
+            | Payload::CheckpointReached { .. }
             | Payload::CaseFinished(_)
             | Payload::Warning(_)
             | Payload::RunFinished(_) => true,

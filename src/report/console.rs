@@ -196,7 +196,7 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
 }
 
 impl Look {
-    fn style(self, style: Style) -> Style {
+    pub(super) fn style(self, style: Style) -> Style {
         if self.colors { style } else { Style::new() }
     }
 }

@@ -4,13 +4,16 @@
 //! is treated as hostile: see [`printable`].
 
 pub mod console;
+pub mod console_framework;
+pub mod jsonl;
+pub mod junit;
 pub mod suite_result;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::event::{CaseRef, Payload, RunEvent};
-use crate::suite::Labels;
+use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
+use crate::suite::{Dialect, Labels};
 use crate::verdict::CaseResult;
 
 /// The cases of a run with their verdicts, in the order of the plan. Fed with the events of a log, in any part of it.
@@ -93,6 +96,104 @@ impl Verdicts {
             _ => None,
         }
     }
+}
+
+/// The formats of reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `EvalSuiteResult` of the Eval Runner Contract.
+    Json,
+    /// The lines of Agent Test Framework V2.
+    Jsonl,
+    /// `JUnit` XML.
+    Junit,
+}
+
+/// Pieces of the text of a report, or why it cannot be written.
+pub type Pieces = Box<dyn Iterator<Item = Result<String, String>> + Send>;
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Json, Self::Jsonl, Self::Junit];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Junit => "junit",
+        }
+    }
+
+    /// The ending of its files.
+    #[must_use]
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonl => "jsonl",
+            Self::Junit => "xml",
+        }
+    }
+
+    /// The format of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// The report of all suites of a run, or of the one at `only`.
+    #[must_use]
+    pub fn pieces(self, run: Run, verdicts: Verdicts, only: Option<usize>) -> Pieces {
+        let text = |piece: serde_json::Result<String>| piece.map_err(|error| error.to_string());
+        match self {
+            Self::Json => Box::new(suite_result::Pieces::new(run, verdicts, only).map(text)),
+            Self::Jsonl => Box::new(jsonl::Lines::new(&run, verdicts, only).map(text)),
+            Self::Junit => {
+                let report = junit::report(&run, &verdicts, only).map_err(|error| error.to_string());
+                Box::new(std::iter::once(report))
+            }
+        }
+    }
+}
+
+/// What the console shows of a case, in the manner of its dialect; kept by a client instead of the whole verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// Of the Eval Runner Contract.
+    Contract(console::Line),
+    /// Of Agent Test Framework V2.
+    Framework(console_framework::Entry),
+}
+
+impl Shown {
+    /// What is shown of a verdict.
+    #[must_use]
+    pub fn of(verdict: Verdict<'_>) -> Self {
+        match Dialect::of(&verdict.case.suite) {
+            Dialect::Contract => Self::Contract(console::Line::of(verdict)),
+            Dialect::Framework => Self::Framework(console_framework::Entry::of(verdict)),
+        }
+    }
+}
+
+/// The console summary of one suite of a run that is over, in the manner of its dialect.
+#[must_use]
+pub fn summary(run: &Run, suite: &SuiteInfo, shown: Vec<Shown>, warnings: &[String], look: console::Look) -> String {
+    let mut lines = Vec::new();
+    let mut entries = Vec::new();
+    for case in shown {
+        match case {
+            Shown::Contract(line) => lines.push(line),
+            Shown::Framework(entry) => entries.push(entry),
+        }
+    }
+    if Dialect::of(&suite.path) == Dialect::Contract {
+        return console::summary(suite, &lines, warnings, look);
+    }
+    let took = run.finished_at.map(|end| end.duration_since(run.created_at)).unwrap_or_default();
+    let took = std::time::Duration::try_from(took).unwrap_or_default();
+    console_framework::summary(suite, &run.spec.agent_id, &entries, warnings, took, look)
 }
 
 /// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing

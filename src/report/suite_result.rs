@@ -2,9 +2,9 @@
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `errored` and `notRun`;
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `errored`, `notRun` and `skipped` (left out as asked);
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `usage`, `toolCalls`, `response`,
-//! `totalTurns`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
+//! `totalTurns`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -201,6 +201,7 @@ struct Summary {
     failed: u32,
     errored: u32,
     not_run: u32,
+    skipped: u32,
     skipped_assertions: u32,
     total_duration_ms: u64,
     estimated_cost_usd: Option<f64>,
@@ -215,9 +216,10 @@ impl<'a> Tail<'a> {
             summary: Summary {
                 total_cases: totals.total,
                 passed: totals.passed,
-                failed: totals.total.saturating_sub(totals.passed),
+                failed: totals.total.saturating_sub(totals.passed + totals.skipped),
                 errored: totals.errored,
-                not_run: totals.skipped,
+                not_run: totals.not_run,
+                skipped: totals.skipped,
                 skipped_assertions: totals.skipped_assertions,
                 total_duration_ms: whole_millis(totals.duration),
                 estimated_cost_usd: totals.usage.cost.map(Cost::usd),
@@ -262,9 +264,30 @@ struct Case<'a> {
     stale: bool,
     attempts: u32,
     total_turns: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    turns: Vec<Said<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checkpoints: Vec<Checkpoint<'a>>,
     usage: Option<Used>,
     tool_calls: Vec<Call<'a>>,
     response: &'a str,
+}
+
+/// One turn of a dialogue.
+#[derive(Serialize)]
+struct Said<'a> {
+    turn: u32,
+    input: &'a str,
+    output: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checkpoint<'a> {
+    id: &'a str,
+    passed: bool,
+    reached_at_turn: Option<u32>,
+    required: bool,
 }
 
 /// What a case used, as far as it was told. `costEstimated` says that the cost comes from a price list.
@@ -305,7 +328,7 @@ struct Details<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Call<'a> {
+pub(super) struct Call<'a> {
     name: &'a str,
     success: bool,
     duration_ms: Option<f64>,
@@ -349,6 +372,20 @@ impl<'a> Case<'a> {
             stale: suite.staleness.as_ref().is_some_and(|today| today.stale),
             attempts: verdict.case.attempt,
             total_turns: result.total_turns,
+            turns: (1..)
+                .zip(&result.turns)
+                .map(|(turn, said)| Said { turn, input: &said.input, output: &said.output })
+                .collect(),
+            checkpoints: result
+                .checkpoints
+                .iter()
+                .map(|checkpoint| Checkpoint {
+                    id: &checkpoint.id,
+                    passed: checkpoint.reached_at_turn.is_some(),
+                    reached_at_turn: checkpoint.reached_at_turn,
+                    required: checkpoint.required,
+                })
+                .collect(),
             usage: transcript.usage.map(Used::from),
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
             response: &transcript.response,
@@ -357,7 +394,7 @@ impl<'a> Case<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn of(call: &'a ToolCall) -> Self {
+    pub(super) fn of(call: &'a ToolCall) -> Self {
         let (malformed_params, params) = match &call.params {
             Some(Payload::Malformed(text)) => (Some(text.as_str()), None),
             params => (None, raw(params.as_ref())),

@@ -5,76 +5,157 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::ask::ask;
 use super::call::{Call, call};
-use super::{LogClosed, Shared};
+use super::{LogClosed, Shared, dynamic};
+use crate::check::framework::Replies;
 use crate::check::{self, Context};
-use crate::conversation::{Exchange, Failure, Invocation, ToolMode, Transcript};
+use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload};
+use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
-use crate::suite::Mode;
 use crate::suite::assertion::Assertion;
+use crate::suite::timeout::Timeout;
+use crate::suite::{Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
+/// A case that was announced in the log.
+pub(super) struct Started {
+    /// Id of its first call of the agent.
+    pub(super) invocation_id: String,
+    pub(super) tool_mode: ToolMode,
+    pub(super) timeout: Timeout,
+    /// When its time is up.
+    pub(super) deadline: Instant,
+}
+
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRef) -> Result<(), LogClosed> {
     let case = planned.case();
-    if case.messages.is_empty() {
-        return shared.journal.case(&case_ref, 0, Payload::CaseFinished(Box::new(check::no_input()))).await;
+    let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
+    if case.skip {
+        return finish(shared, &case_ref, check::switched_off()).await;
     }
-    let (tool_mode, stubs, max_model_turns) = match &case.mode {
-        Mode::Single => (shared.spec.tool_mode, None, None),
-        Mode::Stubbed { stubs, max_turns } => (ToolMode::Stub, Some(stubs.as_slice()), Some(*max_turns)),
-    };
+    if case.messages.is_empty() && !is_dialogue {
+        return finish(shared, &case_ref, check::no_input()).await;
+    }
+    let tool_mode = if matches!(case.mode, Mode::Stubbed { .. }) { ToolMode::Stub } else { shared.spec.tool_mode };
     let invocation_id = Uuid::new_v4().to_string();
     let started =
         Payload::CaseStarted { mode: case.mode.name().to_owned(), tool_mode, invocation_id: invocation_id.clone() };
     shared.journal.case(&case_ref, 0, started).await?;
-    let exchange = if let Some(capability) = missing_capability(shared, tool_mode) {
-        let message = format!("the agent does not declare the capability {capability:?}, which this case needs");
-        Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() }
-    } else {
-        let invocation = Invocation {
-            agent_id: shared.agent_id(),
+    let timeout = shared.spec.timeout_of(case, planned.suite.dialect);
+    let deadline = Instant::now() + timeout.duration;
+    let started = Started { invocation_id, tool_mode, timeout, deadline };
+    let result = match (&case.mode, missing_capability(shared, tool_mode)) {
+        (_, Some(capability)) => {
+            let message = format!("the agent does not declare the capability {capability:?}, which this case needs");
+            let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
+            judge(shared, planned, exchange, &started, Replies::new()).await
+        }
+        (Mode::Dynamic(dialogue), None) => {
+            let dialogue = dynamic::Drive { shared, planned, case_ref: &case_ref, dialogue, started };
+            dynamic::run(&dialogue).await?
+        }
+        (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, planned, &case_ref, &started).await?,
+    };
+    finish(shared, &case_ref, result).await
+}
+
+/// One call of the agent, and the verdict on its answer.
+async fn standard(
+    shared: &Shared,
+    planned: &PlannedCase,
+    case_ref: &CaseRef,
+    started: &Started,
+) -> Result<CaseResult, LogClosed> {
+    let case = planned.case();
+    let (stubs, max_model_turns) = match &case.mode {
+        Mode::Stubbed { stubs, max_turns } => (Some(stubs.as_slice()), Some(*max_turns)),
+        Mode::Single | Mode::Dynamic(_) => (None, None),
+    };
+    let invocation = Invocation {
+        agent_id: shared.agent_id(),
+        run_id: shared.run_id.clone(),
+        suite: planned.suite.path.clone(),
+        case_id: case.id.clone(),
+        attempt: case_ref.attempt,
+        turn: 1,
+        invocation_id: started.invocation_id.clone(),
+        // Each case is a conversation of its own, whatever its id.
+        conversation_id: Uuid::new_v4().to_string(),
+        messages: case.messages.clone(),
+        options: shared.options_for(case),
+        tool_mode: started.tool_mode,
+        max_model_turns,
+        budget: started.timeout.duration,
+    };
+    let exchange = call(Call { shared, case: case_ref, invocation, stubs, deadline: started.deadline }).await?;
+    let replies = if exchange.failure.is_none() {
+        let belongs = Belongs {
             run_id: shared.run_id.clone(),
             suite: planned.suite.path.clone(),
             case_id: case.id.clone(),
-            attempt: case_ref.attempt,
             turn: 1,
-            invocation_id,
-            // Each case is a conversation of its own, whatever its id.
-            conversation_id: Uuid::new_v4().to_string(),
-            messages: case.messages.clone(),
-            tool_mode,
-            max_model_turns,
-            budget: shared.spec.case_timeout,
+            attempt: case_ref.attempt,
+            deadline: started.deadline,
         };
-        let deadline = Instant::now() + shared.spec.case_timeout;
-        call(Call { shared, case: &case_ref, invocation, stubs, deadline }).await?
+        tokio::select! {
+            biased;
+            () = shared.control.cancel.cancelled() => {
+                let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
+                return Ok(judge(shared, planned, exchange, started, Replies::new()).await);
+            }
+            replies = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs) => replies,
+        }
+    } else {
+        Replies::new()
     };
-    let result = judge(shared, planned, exchange, tool_mode).await;
-    shared.journal.case(&case_ref, 0, Payload::CaseFinished(Box::new(result))).await
+    Ok(judge(shared, planned, exchange, started, replies).await)
+}
+
+/// Ends a case, and with it the run if that is what its owner wants.
+async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Result<(), LogClosed> {
+    let is_passed_over = result.cause == Some(Cause::Cancelled) && shared.control.is_failing_fast();
+    let result = if is_passed_over { CaseResult::passed_over(result.transcript) } else { result };
+    let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
+    shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await?;
+    if is_bad && shared.spec.fail_fast {
+        shared.control.cancel(CancelReason::FailFast);
+    }
+    Ok(())
 }
 
 /// Has the answer judged. Some assertions take time that is not a runtime thread's to give.
-async fn judge(shared: &Shared, planned: &PlannedCase, exchange: Exchange, tool_mode: ToolMode) -> CaseResult {
-    let model = exchange.model.as_deref().unwrap_or(&shared.description.card.model);
+async fn judge(
+    shared: &Shared,
+    planned: &PlannedCase,
+    exchange: Exchange,
+    started: &Started,
+    replies: Replies,
+) -> CaseResult {
     let is_measured = !must_estimate(&exchange.transcript);
     // What was spent on a call without an answer is not estimated: nobody knows how far the agent came.
-    let price = shared.spec.prices.of(model).filter(|_| is_measured || exchange.failure.is_none());
-    let estimates = price.is_some() && !is_measured;
-    let is_slow = estimates
+    let price = shared.price(exchange.model.as_deref()).filter(|_| is_measured || exchange.failure.is_none());
+    let is_slow = (price.is_some() && !is_measured)
         || shared.schemas.is_slow(&exchange.transcript.tool_calls)
         || planned.case().assertions.iter().any(Assertion::is_slow);
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
         let (schemas, check_arguments) = (Arc::clone(&shared.schemas), shared.spec.check_arguments);
+        let (tool_mode, timeout) = (started.tool_mode, started.timeout.written.clone());
         move || {
             let mut exchange = exchange;
             if let Some(price) = price {
                 add_cost(&mut exchange.transcript, &planned.case().messages, price);
             }
+            let dialect = planned.suite.dialect;
             let context = Context {
+                dialect,
+                // The contract's own word for it has no number.
+                timeout: (dialect == Dialect::Framework).then_some(timeout.as_str()),
+                replies: &replies,
                 strict,
                 all_assertions,
                 tool_mode,

@@ -5,8 +5,10 @@
 //! when a case may start, `case` runs one case, `call` makes one call and keeps its time. Verdicts are made elsewhere
 //! ([`crate::check`]), from what was recorded.
 
+mod ask;
 mod call;
 mod case;
+mod dynamic;
 mod journal;
 mod prepare;
 mod scheduler;
@@ -20,16 +22,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::check::arguments::Schemas;
-use crate::conversation::{AgentCard, CancelReason, Description, Fault};
+use crate::conversation::{AgentCard, CancelReason, Description, Fault, JsonText};
 use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
+use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
-use crate::suite::Suite;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
+use crate::suite::{Case, Suite};
+use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
 use crate::verdict::{Blame, CaseResult, Cause};
+pub use ask::with_test_mode;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
@@ -80,6 +85,11 @@ impl Control {
         self.stop.cancelled().await;
     }
 
+    /// Whether the run ends because a case did not pass.
+    fn is_failing_fast(&self) -> bool {
+        self.stop.is_cancelled() && self.reason() == CancelReason::FailFast
+    }
+
     fn reason(&self) -> CancelReason {
         self.reason.get().copied().unwrap_or(CancelReason::User)
     }
@@ -88,6 +98,7 @@ impl Control {
     fn why(&self) -> &'static str {
         match self.reason() {
             CancelReason::Shutdown => "the daemon was stopped",
+            CancelReason::FailFast => "a case did not pass, and the run is to fail fast",
             CancelReason::User | CancelReason::Budget | CancelReason::ProtocolError => "the run was cancelled",
         }
     }
@@ -106,6 +117,8 @@ struct Shared {
     data: Arc<Data>,
     /// What the tools declare about their arguments.
     schemas: Arc<Schemas>,
+    /// Simulators and validators, by the id that suites name.
+    parties: HashMap<String, Agent>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -114,6 +127,21 @@ impl Shared {
     /// Whether a rule is bent for the first time in this run.
     fn is_news(&self, rule: Leniency) -> bool {
         self.bent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(rule)
+    }
+
+    /// What the agent costs: by the model that its calls name, else by its card.
+    fn price(&self, model: Option<&str>) -> Option<Price> {
+        self.spec.prices.of(model.unwrap_or(&self.description.card.model))
+    }
+
+    /// The options of a case, with the connector of the run in place of its own.
+    fn options_for(&self, case: &Case) -> Option<JsonText> {
+        let Some(connector) = &self.spec.connector else { return case.options.clone() };
+        let mut members = case.options.as_ref().map(|options| options.parse().members().to_vec()).unwrap_or_default();
+        members.retain(|(key, _)| key != "connector");
+        let connector = Json { line: 0, value: Value::String(connector.clone()) };
+        members.push(("connector".to_owned(), connector));
+        Some(JsonText::from(&Json { line: 0, value: Value::Object(members) }))
     }
 
     /// How the agent wants to be called: by the id on its card, else by the daemon's name for it.
@@ -136,6 +164,8 @@ pub struct Job {
     pub baselines: Vec<Baseline>,
     /// The tools of today; `None`: those that the agent declares.
     pub registry: Option<Registry>,
+    /// Simulators and validators, by the id that suites name.
+    pub parties: HashMap<String, Agent>,
     /// Whom to ask for the values of snapshot tokens; `None`: the plan has what there is.
     pub snapshot: Option<Agent>,
 }
@@ -168,7 +198,7 @@ pub async fn execute(
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, .. } = job;
+    let Job { run, plan, agent, baselines, parties, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     let suites = plan.suites.clone();
@@ -182,14 +212,16 @@ pub async fn execute(
         farewells,
         data,
         schemas,
+        parties,
         bent: Mutex::default(),
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;
     let comparisons = compare(&suites, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
     // A run that was told to end when every case had its verdict has lost nothing.
-    let is_whole = totals.passed + totals.failed == totals.total;
-    let state = if control.stop.is_cancelled() && !is_whole { State::Cancelled } else { State::of(&totals) };
+    let is_whole = totals.passed + totals.failed + totals.skipped == totals.total;
+    let was_cancelled = control.stop.is_cancelled() && !control.is_failing_fast() && !is_whole;
+    let state = if was_cancelled { State::Cancelled } else { State::of(&totals) };
     journal.compared(comparisons);
     finish(&journal, state, Some(card), None).await
 }

@@ -51,7 +51,14 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
     }
     let rest: Vec<PlannedCase> = waiting.collect();
     let why = shared.control.why();
-    shared.journal.not_run(&rest, || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, why)).await
+    let not_run = || {
+        if shared.control.is_failing_fast() {
+            CaseResult::passed_over(Transcript::default())
+        } else {
+            CaseResult::not_run(Cause::Cancelled, Blame::Daemon, why)
+        }
+    };
+    shared.journal.not_run(&rest, not_run).await
 }
 
 /// Takes the end of a case's task; one that panicked left its case without a verdict.

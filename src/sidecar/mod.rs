@@ -256,7 +256,7 @@ async fn run_http(args: Http) -> Result<(), SidecarError> {
         ClientError::Tls(_) => SidecarError::Client(error),
     })?;
     args.fields.check().map_err(|error| SidecarError::Usage(error.to_owned()))?;
-    if args.timeout.is_zero() || args.timeout > crate::plan::MAX_CASE_TIMEOUT {
+    if args.timeout.is_zero() || args.timeout > crate::suite::timeout::MAX_TIMEOUT {
         return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
     }
     let mut adapter = Adapter { fields: args.fields, timeout: args.timeout, ..Adapter::new(client) };

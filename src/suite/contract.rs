@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::SuiteErrors;
 use super::reader::Reader;
 use super::template::value_text;
-use super::{Case, DEFAULT_MAX_TURNS, Labels, Mode, Suite, Tier, expect, stem, stub};
+use super::{Case, DEFAULT_MAX_TURNS, Dialect, Labels, Mode, Suite, Tier, expect, stem, stub};
 use crate::conversation::Message;
 use crate::json::{Json, Value};
 
@@ -69,13 +69,14 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     }
     Ok(Suite {
         path: path.to_owned(),
+        dialect: Dialect::Contract,
         tool_name,
         tier,
         file_hash: file_hash(bytes),
         metadata: metadata.cloned(),
         cases,
         warnings: reader.warnings,
-        bad_patterns: reader.bad_patterns,
+        broken: reader.broken,
     })
 }
 
@@ -118,7 +119,7 @@ impl Reader<'_> {
         let id = match id {
             Ok(id) => id,
             Err((line, message)) => {
-                self.error(line, &format!("{place}.id"), message, None);
+                self.error(line, format!("{place}.id"), message, None);
                 return None;
             }
         };
@@ -136,6 +137,10 @@ impl Reader<'_> {
             messages: self.input(json),
             mode: self.mode(json),
             assertions: expect::read(self, json.get("expect")),
+            claims: Vec::new(),
+            timeout: None,
+            skip: false,
+            options: None,
             id,
         })
     }
@@ -207,10 +212,15 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Labels, parse};
+    use super::super::{Defaults, Labels, parse};
 
     fn errors(text: &str) -> Vec<String> {
-        parse("faq.golden.json", text.as_bytes()).unwrap_err().0.iter().map(ToString::to_string).collect()
+        parse("faq.golden.json", text.as_bytes(), &Defaults::default())
+            .unwrap_err()
+            .0
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -238,7 +248,7 @@ faq.golden.json, line 5, case "b", expect.maxTokens: must be a number, not a lis
     #[test]
     fn odd_keys_are_warnings() {
         let text = r#"{"metadata": {"toolname": "x", "tier": "silver"}, "cases": [{"id": "a", "owner": 1, "input": {"text": ""}}]}"#;
-        let suite = parse("evals/faq.labeled.json", text.as_bytes()).expect("a suite");
+        let suite = parse("evals/faq.labeled.json", text.as_bytes(), &Defaults::default()).expect("a suite");
         assert_eq!((suite.tool_name.as_str(), suite.tier.name()), ("faq", "labeled"));
         let warnings: Vec<_> = suite.warnings.iter().map(ToString::to_string).collect();
         let expected = r#"evals/faq.labeled.json, line 1, metadata.toolname: unknown key, ignored (did you mean "toolName"?)
@@ -253,7 +263,8 @@ evals/faq.labeled.json, line 1, case "a", input.message: there is no text to sen
     fn labels_are_kept_and_never_refuse_a_file() {
         let text = r#"[{"id": "a", "input": {"message": "x"}, "difficulty": "edge", "bugRef": 417, "createdAt": "2026-01-05", "tags": ["eu", "slow"]},
             {"id": "b", "input": {"message": "x"}, "difficulty": ["edge"], "tags": [1], "bugRef": null}]"#;
-        let suite = parse("old/labeled.files/faq.regression.json", text.as_bytes()).expect("a suite");
+        let suite =
+            parse("old/labeled.files/faq.regression.json", text.as_bytes(), &Defaults::default()).expect("a suite");
         assert_eq!(suite.tier.name(), "regression");
         let labels = Labels {
             difficulty: Some("edge".to_owned()),
@@ -271,7 +282,7 @@ evals/faq.labeled.json, line 1, case "a", input.message: there is no text to sen
         let text = r#"[{"id": "a", "input": {"message": "x"}, "stubs": {
             "plain": {"t": 1}, "fails": {"$error": "down"}, "late": {"$delayMs": 5, "$value": {"$error": "x"}},
             "by": {"$cases": [{"when": {"city": "Paris"}, "then": 18}], "$default": null}}}]"#;
-        assert!(parse("a.json", text.as_bytes()).is_ok());
+        assert!(parse("a.json", text.as_bytes(), &Defaults::default()).is_ok());
         for (stub, problem) in [
             (r#"{"$eror": "x"}"#, "did you mean \"$error\"?"),
             (r#"{"$error": "x", "t": 1}"#, "stubs.t.t: no key of a stub"),
@@ -289,7 +300,7 @@ evals/faq.labeled.json, line 1, case "a", input.message: there is no text to sen
     fn what_is_switched_off_is_not_asserted() {
         let text = r#"[{"id": "a", "expect": {"maxTokens": 0, "maxLatencyMs": 0, "toolsCalled": null, "maxCost": null,
             "responseNonEmpty": false, "responseMatches": null, "jsonValid": false}}]"#;
-        let suite = parse("a.json", text.as_bytes()).expect("a suite");
+        let suite = parse("a.json", text.as_bytes(), &Defaults::default()).expect("a suite");
         assert!(suite.cases[0].assertions.is_empty());
     }
 }

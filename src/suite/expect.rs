@@ -75,7 +75,7 @@ pub(super) fn read(reader: &mut Reader<'_>, expect: Option<&Json>) -> Vec<Assert
     for (key, value) in expect.members() {
         if !known.contains(&key.as_str()) {
             let message = "there is no such assertion".to_owned();
-            reader.error(value.line, &format!("expect.{key}"), message, did_you_mean(key, &known));
+            reader.error(value.line, format!("expect.{key}"), message, did_you_mean(key, &known));
         }
     }
     let on = FIELDS.iter().filter_map(|(key, off, read)| Some((*key, *read, switched_on(expect, key, *off)?)));
@@ -225,10 +225,10 @@ impl Reader<'_> {
     /// Its case will fail, so the file is not refused for it.
     fn note_if_invalid(&mut self, field: &dyn fmt::Display, line: u32, pattern: &JsPattern) {
         // Finding the place in a bad pattern is work; after a few the author knows.
-        if self.bad_patterns.len() < MAX_BAD_PATTERNS
+        if self.broken.len() < MAX_BAD_PATTERNS
             && let Err(error) = pattern.check()
         {
-            self.bad_pattern(line, field, error.to_string());
+            self.broken_one(line, field, error.to_string());
         }
     }
 
@@ -296,7 +296,7 @@ impl Reader<'_> {
         for (key, value) in entry.members() {
             if !PARAM_KEYS.contains(&key.as_str()) {
                 let message = "there is no such key".to_owned();
-                self.error(value.line, &format_args!("{field}.{key}"), message, did_you_mean(key, PARAM_KEYS));
+                self.error(value.line, format_args!("{field}.{key}"), message, did_you_mean(key, PARAM_KEYS));
             }
         }
         let mut text = |key: &str| {
@@ -308,7 +308,7 @@ impl Reader<'_> {
                     None
                 }
                 None => {
-                    self.error(entry.line, &format_args!("{field}.{key}"), "is missing".to_owned(), None);
+                    self.error(entry.line, format_args!("{field}.{key}"), "is missing".to_owned(), None);
                     None
                 }
             }

@@ -4,21 +4,29 @@
 //! Contract (`contract`); a stream of JSON objects is Agent Test Framework V2.
 
 pub mod assertion;
+pub mod claim;
 mod contract;
 pub mod error;
 mod expect;
+pub mod framework;
+pub mod path;
 pub mod pattern;
+pub mod re2;
 mod reader;
+pub mod source;
 pub mod stub;
 pub mod template;
 pub mod registry;
 pub mod staleness;
+pub mod timeout;
 
-use crate::conversation::Message;
+use crate::conversation::{JsonText, Message};
 use crate::json::{Json, Value};
 use assertion::Assertion;
+use claim::Claim;
 use error::{Finding, SuiteErrors};
 use stub::Stub;
+use timeout::Timeout;
 
 pub use contract::file_hash;
 
@@ -30,6 +38,8 @@ pub const DEFAULT_MAX_TURNS: u32 = 5;
 pub struct Suite {
     /// Path of the file as the user knows it, with `/` between its parts.
     pub path: String,
+    /// How it is written, and so how it is judged.
+    pub dialect: Dialect,
     /// What the suite is about: `metadata.toolName`, else the file name up to its first dot.
     pub tool_name: String,
     /// Which tier of the contract it belongs to.
@@ -42,15 +52,40 @@ pub struct Suite {
     pub cases: Vec<Case>,
     /// What is odd about the file but does not stop it from being run.
     pub warnings: Vec<Finding>,
-    /// Patterns that cannot be compiled, with the place. Their cases fail, the others run; only the first few are told.
-    pub bad_patterns: Vec<Finding>,
+    /// Assertions that cannot be evaluated, most often for a pattern that cannot be compiled, with the place. Their cases
+    /// fail, the others run; of patterns only the first few are told.
+    pub broken: Vec<Finding>,
 }
 
 impl Suite {
     /// Everything that people should hear about the file before they run it.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.bad_patterns.iter().chain(&self.warnings)
+        self.broken.iter().chain(&self.warnings)
     }
+}
+
+/// The two dialects of suites, which are never mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// The Eval Runner Contract: stops at the first failure, speaks JavaScript.
+    Contract,
+    /// Agent Test Framework V2: evaluates everything, speaks RE2.
+    Framework,
+}
+
+impl Dialect {
+    /// The dialect of a file, by its name: `.jsonl` is Agent Test Framework V2.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        if path.to_ascii_lowercase().ends_with(".jsonl") { Self::Framework } else { Self::Contract }
+    }
+}
+
+/// What the run says for cases that say nothing themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// Who plays the user in dynamic cases.
+    pub simulator: Option<String>,
 }
 
 /// The tiers of the Eval Runner Contract, and that of its newer runner.
@@ -97,8 +132,51 @@ pub struct Case {
     pub messages: Vec<Message>,
     /// How the case is run.
     pub mode: Mode,
-    /// What is asserted, in the order of evaluation.
+    /// What is asserted, in the order of evaluation; for the Eval Runner Contract.
     pub assertions: Vec<Assertion>,
+    /// What is asserted, in the order of the file; for Agent Test Framework V2.
+    pub claims: Vec<Claim>,
+    /// Time for the case; `None`: that of the run.
+    pub timeout: Option<Timeout>,
+    /// The case is not run.
+    pub skip: bool,
+    /// What the agent is told besides the messages, unchanged; an object.
+    pub options: Option<JsonText>,
+}
+
+/// A dialogue between the agent and a simulated user.
+#[derive(Debug, Clone)]
+pub struct Dialogue {
+    /// Who plays the user.
+    pub simulator: Simulator,
+    /// What must happen, in declared order; there is at least one.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Most turns.
+    pub max_turns: u32,
+}
+
+/// Who plays the user, and what it is told.
+#[derive(Debug, Clone)]
+pub struct Simulator {
+    /// Id of the simulator.
+    pub agent: String,
+    /// Its options, as written.
+    pub options: Option<Json>,
+}
+
+/// Something that must happen in a dialogue.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// Id, unique in the case.
+    pub id: String,
+    /// What it is about, for people.
+    pub description: String,
+    /// What must hold of one answer; all of them.
+    pub claims: Vec<Claim>,
+    /// Positions of the checkpoints that must be reached before.
+    pub after: Vec<usize>,
+    /// Whether the dialogue fails without it.
+    pub required: bool,
 }
 
 /// What the author of a case noted beside it: to select cases by, and for people. Nothing of it changes a verdict.
@@ -126,6 +204,8 @@ pub enum Mode {
         /// Most model turns the agent may take.
         max_turns: u32,
     },
+    /// As many calls of the agent as a dialogue with a simulated user takes.
+    Dynamic(Dialogue),
 }
 
 impl Mode {
@@ -135,21 +215,21 @@ impl Mode {
         match self {
             Self::Single => "single",
             Self::Stubbed { .. } => "stubbed",
+            Self::Dynamic(_) => "dynamic",
         }
     }
 }
 
-/// Parses the text of one suite file.
+/// Parses the text of one suite file: one that ends in `.jsonl` is Agent Test Framework V2, any other the Eval Runner
+/// Contract.
 ///
 /// # Errors
 /// Everything that keeps the file from being run.
-pub fn parse(path: &str, bytes: &[u8]) -> Result<Suite, SuiteErrors> {
-    if path.to_ascii_lowercase().ends_with(".jsonl") {
-        let message = "Agent Test Framework V2 files (.jsonl) cannot be run by this version";
-        let hint = "eval files of the Eval Runner Contract (.json) can";
-        return Err(of_file(path, 0, message.to_owned(), Some(hint.to_owned())));
+pub fn parse(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+    match Dialect::of(path) {
+        Dialect::Framework => framework::read(path, bytes, defaults),
+        Dialect::Contract => contract::read(path, bytes, &parse_json(path, bytes)?),
     }
-    contract::read(path, bytes, &parse_json(path, bytes)?)
 }
 
 /// Parses a file of values for template tokens: a seed manifest or a snapshot.

@@ -12,15 +12,15 @@ pub(super) struct Reader<'a> {
     pub(super) case: Option<String>,
     /// The line that stands in every finding, where a dialect names the line on which a case starts.
     pub(super) line: Option<u32>,
-    /// Patterns that were found bad.
-    pub(super) bad_patterns: Vec<Finding>,
+    /// Assertions that cannot be evaluated.
+    pub(super) broken: Vec<Finding>,
     pub(super) errors: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a str) -> Self {
-        Self { file, case: None, line: None, bad_patterns: Vec::new(), errors: Vec::new(), warnings: Vec::new() }
+        Self { file, case: None, line: None, broken: Vec::new(), errors: Vec::new(), warnings: Vec::new() }
     }
 
     pub(super) fn finding(&self, line: u32, field: Option<String>, message: String, hint: Option<String>) -> Finding {
@@ -38,9 +38,9 @@ impl<'a> Reader<'a> {
         self.push_error(line, Some(field.to_string()), message, hint);
     }
 
-    pub(super) fn bad_pattern(&mut self, line: u32, field: impl fmt::Display, message: String) {
+    pub(super) fn broken_one(&mut self, line: u32, field: impl fmt::Display, message: String) {
         let finding = self.finding(line, Some(field.to_string()), message, None);
-        self.bad_patterns.push(finding);
+        self.broken.push(finding);
     }
 
     pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {

@@ -85,7 +85,7 @@ pub(super) fn read(reader: &mut Reader<'_>, field: &str, stub: &Json) -> Option<
     for (key, value) in stub.members() {
         if !KEYS.contains(&key.as_str()) {
             let message = "no key of a stub; a plain answer has none that begins with $".to_owned();
-            reader.error(value.line, &format!("{field}.{key}"), message, did_you_mean(key, KEYS));
+            reader.error(value.line, format!("{field}.{key}"), message, did_you_mean(key, KEYS));
             right = false;
         }
     }
@@ -97,7 +97,7 @@ pub(super) fn read(reader: &mut Reader<'_>, field: &str, stub: &Json) -> Option<
     match (value("$error"), value("$delayMs"), value("$value"), value("$cases"), value("$default")) {
         (Some(error), None, None, None, None) => {
             if error.as_str().is_none() {
-                reader.error(error.line, &format!("{field}.$error"), "must be a text".to_owned(), None);
+                reader.error(error.line, format!("{field}.$error"), "must be a text".to_owned(), None);
             }
             error.as_str().map(|message| Stub::Error(message.to_owned()))
         }
@@ -106,7 +106,7 @@ pub(super) fn read(reader: &mut Reader<'_>, field: &str, stub: &Json) -> Option<
             let millis = delay.as_f64().filter(|millis| *millis >= 0.0 && *millis <= MAX_DELAY.as_secs_f64() * 1000.0);
             let Some(millis) = millis else {
                 let message = "must be a number of milliseconds, at most an hour".to_owned();
-                reader.error(delay.line, &format!("{field}.$delayMs"), message, None);
+                reader.error(delay.line, format!("{field}.$delayMs"), message, None);
                 return None;
             };
             Some(Stub::Delayed { delay: Duration::from_secs_f64(millis / 1000.0), then: Box::new(then?) })
@@ -139,7 +139,7 @@ fn read_cases(reader: &mut Reader<'_>, field: &str, cases: &Json) -> Option<Vec<
         for (key, value) in item.members() {
             if !CASE_KEYS.contains(&key.as_str()) {
                 let hint = did_you_mean(key, CASE_KEYS);
-                reader.error(value.line, &format!("{field}.{key}"), "there is no such key".to_owned(), hint);
+                reader.error(value.line, format!("{field}.{key}"), "there is no such key".to_owned(), hint);
             }
         }
         let when = item.get("when").filter(|when| matches!(when.value, Value::Object(_)));

@@ -7,7 +7,7 @@ pub mod baseline;
 
 use std::time::Duration;
 
-use crate::conversation::{Transcript, Usage};
+use crate::conversation::{JsonText, Transcript, Usage};
 
 /// What came of an assertion, or of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,31 @@ pub struct AssertionResult {
     pub reason: String,
     /// Template tokens in it that lead nowhere, as written.
     pub unresolved_tokens: Vec<String>,
+    /// Who is to blame when it did not hold or could not be evaluated; `None`: the agent for the one, the suite for the
+    /// other.
+    pub blame: Option<Blame>,
+    /// The assertion as the file has it, where results repeat it.
+    pub written: Option<JsonText>,
+}
+
+/// One turn of a dialogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// What the user said.
+    pub input: String,
+    /// What the agent answered.
+    pub output: String,
+}
+
+/// What came of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointResult {
+    /// Its id.
+    pub id: String,
+    /// The turn in which it was reached, from 1; `None`: it was not.
+    pub reached_at_turn: Option<u32>,
+    /// Whether the dialogue fails without it.
+    pub required: bool,
 }
 
 /// What came of one case. Depends on nothing but the plan and the transcript.
@@ -168,6 +193,12 @@ pub struct CaseResult {
     pub transcript: Transcript,
     /// Calls of the agent that were answered.
     pub total_turns: u32,
+    /// The turns of a dialogue that were answered, in order; empty for other cases.
+    pub turns: Vec<Turn>,
+    /// What came of the checkpoints of a dialogue, in declared order.
+    pub checkpoints: Vec<CheckpointResult>,
+    /// Number of messages that the case itself sends.
+    pub messages_count: u32,
 }
 
 impl CaseResult {
@@ -191,6 +222,9 @@ impl CaseResult {
             assertions: Vec::new(),
             transcript,
             total_turns: 0,
+            turns: Vec::new(),
+            checkpoints: Vec::new(),
+            messages_count: 0,
         }
     }
 
@@ -199,6 +233,15 @@ impl CaseResult {
     pub fn not_run(cause: Cause, blame: Blame, reason: &str) -> Self {
         let error = format!("not run: {reason}");
         Self::without_assertions(Outcome::Skipped, cause, blame, error, Transcript::default())
+    }
+
+    /// A case that was not run, or not to its end, because another one did not pass and the run is to fail fast. That is
+    /// what was asked for, so it is no trouble.
+    #[must_use]
+    pub fn passed_over(transcript: Transcript) -> Self {
+        let error = "not run: another case did not pass (--fail-fast)";
+        let result = Self::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Daemon, error, transcript);
+        Self { cause: None, blame: None, ..result }
     }
 
     /// Number of assertions that were evaluated, the failing one included.
@@ -234,8 +277,10 @@ pub struct Totals {
     pub failed: u32,
     /// Cases that could not be judged.
     pub errored: u32,
-    /// Cases that were not run.
+    /// Cases that were not run because that was asked for: by their author, or by failing fast.
     pub skipped: u32,
+    /// Cases that were not run because their run could not begin, or ended first.
+    pub not_run: u32,
     /// Assertions that were skipped.
     pub skipped_assertions: u32,
     /// Durations of the cases added up, in whole milliseconds each, as the contract's summary shows it.
@@ -251,7 +296,8 @@ impl Totals {
             Outcome::Passed => self.passed += 1,
             Outcome::Failed => self.failed += 1,
             Outcome::Errored => self.errored += 1,
-            Outcome::Skipped => self.skipped += 1,
+            Outcome::Skipped if result.cause.is_none() => self.skipped += 1,
+            Outcome::Skipped => self.not_run += 1,
         }
         self.skipped_assertions += result.assertions_skipped();
         if let Some(usage) = &result.transcript.usage {
@@ -263,18 +309,18 @@ impl Totals {
     /// Cases that ended one way or another.
     #[must_use]
     pub const fn finished(&self) -> u32 {
-        self.passed + self.failed + self.errored + self.skipped
+        self.passed + self.failed + self.errored + self.skipped + self.not_run
     }
 
     /// The exit code that tells the truth about these cases: 3 when any could not be judged or was not run, else 1 when
-    /// any failed, else 4 when there was none, else 0.
+    /// any failed, else 4 when none was run, else 0.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
-        if self.errored > 0 || self.finished() < self.total || self.skipped > 0 {
+        if self.errored > 0 || self.finished() < self.total || self.not_run > 0 {
             3
         } else if self.failed > 0 {
             1
-        } else if self.total == 0 {
+        } else if self.passed == 0 {
             4
         } else {
             0
@@ -294,9 +340,11 @@ mod tests {
 
     #[test]
     fn trouble_outranks_failure() {
-        let totals = |total, passed, failed, errored, skipped| {
-            Totals { total, passed, failed, errored, skipped, ..Totals::default() }.exit_code()
+        let totals = |total, passed, failed, errored, not_run| {
+            Totals { total, passed, failed, errored, not_run, ..Totals::default() }.exit_code()
         };
+        let skipped = |total, passed, skipped| Totals { total, passed, skipped, ..Totals::default() }.exit_code();
+        assert_eq!((skipped(2, 1, 1), skipped(1, 0, 1)), (0, 4), "what was to be left out is no trouble");
         assert_eq!(totals(2, 2, 0, 0, 0), 0);
         assert_eq!(totals(2, 1, 1, 0, 0), 1);
         assert_eq!(totals(2, 0, 1, 1, 0), 3);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::agent as pb;
+use super::party::options_to_proto;
 use crate::conversation::{
-    AgentCard, AgentEvent, AgentEventKind, CancelReason, Cost, Description, Fault, FaultOrigin, FinishReason, Finished,
-    Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
+    AgentCard, AgentEvent, AgentEventKind, Blob, CancelReason, Cost, Description, Fault, FaultOrigin, FinishReason,
+    Finished, Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
 };
 use crate::json::{Json, write_string};
 
@@ -65,6 +66,7 @@ pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
         messages: call.messages.iter().map(message_to_proto).collect(),
         tool_mode: tool_mode_to_proto(call.tool_mode).into(),
         max_model_turns: call.max_model_turns,
+        options: call.options.as_ref().map(|options| options_to_proto(&options.parse())),
         // Always, so that a stream that is cut keeps its partial text.
         want_deltas: true,
         ..pb::InvokeStart::default()
@@ -80,6 +82,7 @@ pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeReque
         CancelReason::Budget => (pb::CancelReason::Budget, "the time of the case ran out"),
         CancelReason::ProtocolError => (pb::CancelReason::ProtocolError, "the agent broke the protocol"),
         CancelReason::Shutdown => (pb::CancelReason::Shutdown, "the daemon stops"),
+        CancelReason::FailFast => (pb::CancelReason::FailFast, "another case did not pass"),
     };
     let cancel =
         pb::InvokeCancel { reason: reason.into(), message: message.to_owned(), grace: Some(duration_to_proto(grace)) };
@@ -123,6 +126,12 @@ pub fn message_to_proto(message: &Message) -> pb::Message {
             Part::Text(text) => pb::part::Content::Text(text.clone()),
             Part::Reasoning(text) => pb::part::Content::Reasoning(text.clone()),
             Part::Data(json) => pb::part::Content::Data(json_to_proto(json)),
+            Part::Blob(blob) => pb::part::Content::Blob(pb::Blob {
+                media_type: blob.media_type.clone(),
+                name: blob.name.clone(),
+                source: Some(pb::blob::Source::Uri(blob.uri.clone())),
+                ..pb::Blob::default()
+            }),
         };
         pb::Part { content: Some(content) }
     });
@@ -130,7 +139,7 @@ pub fn message_to_proto(message: &Message) -> pb::Message {
 }
 
 /// Reads a message. A role that is not told is the assistant's: agents send no other. Parts that are neither text, data
-/// nor reasoning are left out.
+/// nor reasoning, nor named by where they are, are left out.
 #[must_use]
 pub fn message_from_proto(message: pb::Message) -> Message {
     let role = match message.role() {
@@ -146,7 +155,13 @@ pub fn message_from_proto(message: pb::Message) -> Message {
             Payload::Json(text) => Some(Part::Data(text)),
             Payload::Malformed(_) => None,
         },
-        pb::part::Content::Blob(_) | pb::part::Content::ToolUse(_) | pb::part::Content::ToolOutput(_) => None,
+        pb::part::Content::Blob(blob) => match blob.source? {
+            pb::blob::Source::Uri(uri) => {
+                Some(Part::Blob(Blob { media_type: blob.media_type, name: blob.name, uri, written: None }))
+            }
+            pb::blob::Source::Inline(_) | pb::blob::Source::AttachmentId(_) => None,
+        },
+        pb::part::Content::ToolUse(_) | pb::part::Content::ToolOutput(_) => None,
     });
     Message { role, parts: parts.collect() }
 }

@@ -4,6 +4,7 @@
 //! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
 
 pub mod call;
+pub mod party;
 pub mod run;
 
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.

@@ -11,14 +11,15 @@ use super::call::{
     usage_from_proto, usage_to_proto,
 };
 use super::control as pb;
-use crate::conversation::{Message, ToolMode, Transcript};
+use crate::conversation::{JsonText, Message, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
-use crate::plan::{DEFAULT_CASE_TIMEOUT, MAX_CASE_TIMEOUT, MAX_CONCURRENCY, RunSpec};
+use crate::plan::{MAX_CONCURRENCY, RunSpec};
 use crate::suite::Labels;
 use crate::suite::staleness::{Staleness, StalenessWarning};
+use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::usage::{Price, Prices};
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Outcome, Totals, Turn};
 
 /// Most prices of a run.
 const MAX_PRICES: usize = 1_000;
@@ -41,7 +42,11 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         agent_id: spec.agent_id.clone(),
         case_patterns: spec.case_patterns.clone(),
         concurrency: spec.concurrency,
-        case_timeout: Some(duration_to_proto(spec.case_timeout)),
+        case_timeout: spec.case_timeout.as_ref().map(|timeout| duration_to_proto(timeout.duration)),
+        case_timeout_text: spec.case_timeout.as_ref().map(|timeout| timeout.written.clone()).unwrap_or_default(),
+        simulator_agent_id: spec.simulator.clone().unwrap_or_default(),
+        connector: spec.connector.clone().unwrap_or_default(),
+        fail_fast: spec.fail_fast,
         inputs: inputs.collect(),
         targets: targets.collect(),
         strict: spec.strict,
@@ -117,10 +122,14 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         return Err(WireError::new("spec.inputs", format!("{twice:?} is named twice")));
     }
     let case_timeout = match spec.case_timeout {
-        None => DEFAULT_CASE_TIMEOUT,
-        Some(timeout) => duration_from_proto(timeout)
-            .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_CASE_TIMEOUT)
-            .ok_or_else(|| WireError::new("spec.case_timeout", "must be more than 0 and at most a day"))?,
+        None => None,
+        Some(timeout) => {
+            let duration = duration_from_proto(timeout)
+                .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
+                .ok_or_else(|| WireError::new("spec.case_timeout", "must be more than 0 and at most a day"))?;
+            let written = some_text(spec.case_timeout_text).unwrap_or_else(|| format!("{duration:?}"));
+            Some(Timeout { duration, written })
+        }
     };
     if spec.concurrency > MAX_CONCURRENCY {
         return Err(WireError::new("spec.concurrency", format!("must be at most {MAX_CONCURRENCY}")));
@@ -133,6 +142,9 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         cases: spec.cases.into_iter().map(|case| (case.suite, case.case_id)).collect(),
         concurrency: spec.concurrency.max(1),
         case_timeout,
+        simulator: some_text(spec.simulator_agent_id),
+        connector: some_text(spec.connector),
+        fail_fast: spec.fail_fast,
         suites,
         targets: spec.targets.into_iter().map(|target| (target.agent_id, target.url)).collect(),
         strict: spec.strict,
@@ -292,6 +304,7 @@ fn totals_to_proto(totals: &Totals) -> pb::Totals {
         failed: totals.failed,
         errored: totals.errored,
         skipped: totals.skipped,
+        not_run: totals.not_run,
         skipped_assertions: totals.skipped_assertions,
         usage: Some(usage_to_proto(&totals.usage)),
         duration: Some(duration_to_proto(totals.duration)),
@@ -305,6 +318,7 @@ fn totals_from_proto(totals: &pb::Totals) -> Totals {
         failed: totals.failed,
         errored: totals.errored,
         skipped: totals.skipped,
+        not_run: totals.not_run,
         skipped_assertions: totals.skipped_assertions,
         usage: totals.usage.as_ref().map(usage_from_proto).unwrap_or_default(),
         duration: totals.duration.and_then(duration_from_proto).unwrap_or_default(),
@@ -333,6 +347,10 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::Agent(event) => Wire::AgentEvent(event_to_proto(event)),
         Payload::StubServed { call_id, outcome, unstubbed } => {
             Wire::StubServed(tool_result_to_proto(call_id, outcome, *unstubbed))
+        }
+        Payload::TurnFinished(turn) => Wire::TurnFinished(turn_to_proto(turn)),
+        Payload::CheckpointReached { checkpoint } => {
+            Wire::CheckpointReached(pb::CheckpointReached { checkpoint_id: checkpoint.clone() })
         }
         Payload::CaseFinished(result) => Wire::CaseFinished(case_result_to_proto(result)),
         Payload::Warning(text) => Wire::Warning(text.clone()),
@@ -381,6 +399,8 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
             let (call_id, outcome, unstubbed) = tool_result_from_proto(result)?;
             Payload::StubServed { call_id, outcome, unstubbed }
         }
+        Some(Wire::TurnFinished(turn)) => Payload::TurnFinished(turn_from_proto(turn)),
+        Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
         Some(Wire::CaseFinished(finished)) => Payload::CaseFinished(Box::new(case_result_from_proto(finished)?)),
         Some(Wire::Warning(text)) => Payload::Warning(text),
         Some(Wire::RunFinished(run)) => Payload::RunFinished(Box::new(run_from_proto(run)?)),
@@ -401,6 +421,8 @@ fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
         outcome: outcome_to_proto(assertion.outcome).into(),
         reason: assertion.reason.clone(),
         unresolved_tokens: assertion.unresolved_tokens.clone(),
+        blame: assertion.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
+        written: assertion.written.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default(),
     });
     pb::CaseFinished {
         outcome: outcome_to_proto(result.outcome).into(),
@@ -420,7 +442,26 @@ fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
         warning: result.warning.clone().unwrap_or_default(),
         response_length: transcript.response.encode_utf16().count() as u64,
         failed_assertion: result.failed_assertion.clone().unwrap_or_default(),
+        turns: result.turns.iter().map(turn_to_proto).collect(),
+        checkpoints: result
+            .checkpoints
+            .iter()
+            .map(|checkpoint| pb::CheckpointResult {
+                checkpoint_id: checkpoint.id.clone(),
+                reached_at_turn: checkpoint.reached_at_turn,
+                required: checkpoint.required,
+            })
+            .collect(),
+        messages_count: result.messages_count,
     }
+}
+
+fn turn_to_proto(turn: &Turn) -> pb::TurnFinished {
+    pb::TurnFinished { input: turn.input.clone(), output: turn.output.clone() }
+}
+
+fn turn_from_proto(turn: pb::TurnFinished) -> Turn {
+    Turn { input: turn.input, output: turn.output }
 }
 
 fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, WireError> {
@@ -433,6 +474,8 @@ fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, Wire
                 name: assertion.name,
                 reason: assertion.reason,
                 unresolved_tokens: assertion.unresolved_tokens,
+                blame: blame_from_proto(assertion.blame)?,
+                written: some_text(assertion.written).and_then(|text| JsonText::new(text).ok()),
             })
         })
         .collect::<Result<_, WireError>>()?;
@@ -452,6 +495,17 @@ fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, Wire
             duration: finished.duration.and_then(duration_from_proto).unwrap_or_default(),
         },
         total_turns: finished.total_turns,
+        turns: finished.turns.into_iter().map(turn_from_proto).collect(),
+        checkpoints: finished
+            .checkpoints
+            .into_iter()
+            .map(|checkpoint| CheckpointResult {
+                id: checkpoint.checkpoint_id,
+                reached_at_turn: checkpoint.reached_at_turn,
+                required: checkpoint.required,
+            })
+            .collect(),
+        messages_count: finished.messages_count,
     })
 }
 
@@ -603,7 +657,10 @@ mod tests {
                 )])),
                 cases: vec![("s.json".to_owned(), "a".to_owned())],
                 concurrency: 3,
-                case_timeout: Duration::from_millis(1500),
+                case_timeout: Some(Timeout { duration: Duration::from_millis(1500), written: "1.5s".to_owned() }),
+                simulator: Some("user".to_owned()),
+                connector: Some("fast".to_owned()),
+                fail_fast: true,
                 targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
                 strict: true,
                 all_assertions: true,
@@ -617,6 +674,7 @@ mod tests {
                 failed: 1,
                 errored: 1,
                 skipped: 1,
+                not_run: 1,
                 skipped_assertions: 2,
                 duration: Duration::from_millis(7930),
                 usage: usage(),
@@ -693,6 +751,8 @@ mod tests {
                 outcome: Outcome::Failed,
                 reason: "no".to_owned(),
                 unresolved_tokens: vec!["{{seed:x}}".to_owned()],
+                blame: Some(Blame::Validator),
+                written: Some(json("{\"type\":\"agent\"}")),
             }],
             transcript: Transcript {
                 response: "hi 😀".to_owned(),
@@ -701,6 +761,9 @@ mod tests {
                 duration: Duration::from_millis(5),
             },
             total_turns: 1,
+            turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],
+            checkpoints: vec![CheckpointResult { id: "c".to_owned(), reached_at_turn: Some(1), required: false }],
+            messages_count: 2,
         };
         let finished = Finished {
             reason: FinishReason::MaxTokens,
@@ -714,6 +777,8 @@ mod tests {
         };
         let payloads = [
             Payload::RunStarted(Box::new(run())),
+            Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
+            Payload::CheckpointReached { checkpoint: "c".to_owned() },
             Payload::CasePlanned {
                 name: "n".to_owned(),
                 labels: Labels {

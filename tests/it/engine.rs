@@ -2,6 +2,7 @@
 //!
 //! An agent is a list of [`Step`]s, so that a test reads like what happens on the wire.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
 use forge::run::{Control, Farewells, Job, execute, suite_infos};
 use forge::suite;
+use forge::suite::timeout::Timeout;
 use forge::usage::Price;
 use forge::verdict::{Blame, CaseResult, Cause, Outcome, Totals};
 use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
@@ -319,10 +321,10 @@ impl Setup {
         let router = Server::builder().add_service(AgentEndpointServer::new(agent));
         let (agent, server) =
             over_a_pipe(router.add_optional_service(self.provider.map(SnapshotProviderServer::new))).await;
-        let suite = suite::parse("a.golden.json", self.cases.as_bytes()).expect("a suite");
+        let suite = suite::parse("a.golden.json", self.cases.as_bytes(), &suite::Defaults::default()).expect("a suite");
         let mut spec = RunSpec {
             concurrency: self.concurrency,
-            case_timeout: self.timeout,
+            case_timeout: Some(Timeout { duration: self.timeout, written: format!("{:?}", self.timeout) }),
             tool_mode: self.tool_mode,
             ..RunSpec::new("scripted", vec!["a.golden.json".to_owned()])
         };
@@ -354,7 +356,7 @@ impl Setup {
         }
         let snapshot = run.spec.snapshot_agent.is_some().then(|| agent.clone());
         let engine = tokio::spawn(execute(
-            Job { run, plan, agent, baselines: Vec::new(), registry: None, snapshot },
+            Job { run, plan, agent, baselines: Vec::new(), registry: None, parties: HashMap::new(), snapshot },
             events,
             farewells.clone(),
             control,
@@ -384,7 +386,7 @@ impl Setup {
     }
 }
 
-async fn over_a_pipe(router: Router) -> (Agent, tokio::task::JoinHandle<()>) {
+pub(crate) async fn over_a_pipe(router: Router) -> (Agent, tokio::task::JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(async move {
         let incoming = tokio_stream::once(Ok::<_, std::io::Error>(far));
@@ -577,7 +579,7 @@ async fn cancellation() {
         running,
         [("c0", Some(Cause::Cancelled), Some(Blame::Daemon)), ("c1", Some(Cause::Cancelled), Some(Blame::Daemon))]
     );
-    assert_eq!(outcomes.run.totals.skipped, 3);
+    assert_eq!(outcomes.run.totals.not_run, 3);
     assert_eq!(*outcomes.seen.cancels.lock().unwrap(), [forge::wire::agent::CancelReason::User as i32; 2]);
 }
 

@@ -76,6 +76,33 @@ fn published_files() {
     }
 }
 
+/// Agent Test Framework V2 against the expense sample, which also plays the user and judges.
+#[test]
+fn expenses() {
+    let place = Place::new();
+    let (_daemon, daemon) = place.daemon();
+    let (_expense, expense) = sample("forge_samples.expense", &[]);
+    let agents: Vec<String> =
+        ["expense", "expense.user", "expense.validator"].iter().map(|id| format!("{id}={expense}")).collect();
+    let agents: Vec<&str> = agents.iter().flat_map(|agent| ["--agent", agent.as_str()]).collect();
+    let (cases, dialogues) = (eval("expense.jsonl"), eval("expense-dynamic.jsonl"));
+    let args = ["run", "-i", &cases, "-n", "expense", "--daemon", &daemon, "--strict", "-o", "e.jsonl"];
+    let ended = place.run(&[&args[..], &agents].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("✓ [expense-turn3] Final turn - confirm ("), "{}", ended.stdout);
+
+    let args = ["run", "-i", &dialogues, "--simulator", "expense.user", "-n", "expense", "-v", "--daemon", &daemon];
+    let ended = place.run(&[&args[..], &agents].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for line in ["[T004] turn 2 user:  Business travel, $3500", "[T004] turn 2 checkpoint call_create reached"] {
+        assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
+    }
+    // Nobody plays the user: that is no fault of the agent's.
+    let ended = place.run(&["run", &dialogues, "-n", &expense, "--daemon", &daemon]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("simulator error: there is no such agent"), "{}", ended.stdout);
+}
+
 /// An agent that gives suites their values for snapshot tokens, asked by the daemon.
 #[test]
 fn a_snapshot_provider() {

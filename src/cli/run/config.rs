@@ -9,6 +9,7 @@ use super::{OUTPUT_DIR, RunArgs, SEED_MANIFEST, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::error::did_you_mean;
+use crate::suite::timeout::Timeout;
 use crate::usage::{Price, Prices, nano_usd};
 
 const NAME: &str = "forge.config.json";
@@ -93,9 +94,12 @@ impl Config {
             let number = number as u32;
             number
         }));
-        let day = crate::plan::MAX_CASE_TIMEOUT.as_secs_f64() * 1000.0;
-        let timeout = self.number("timeoutMs", 1.0, day)?.map(|millis| Duration::from_secs_f64(millis / 1000.0));
-        args.timeout = args.timeout.or(timeout);
+        let day = crate::suite::timeout::MAX_TIMEOUT.as_secs_f64() * 1000.0;
+        let timeout = self.number("timeoutMs", 1.0, day)?.map(|millis| Timeout {
+            duration: Duration::from_secs_f64(millis / 1000.0),
+            written: format!("{millis}ms"),
+        });
+        args.timeout = args.timeout.take().or(timeout);
         args.tools = args.tools.or(match self.text("toolMode")?.as_deref() {
             None => None,
             Some("live") => Some(Tools::Live),

@@ -9,12 +9,17 @@ use crate::report::console::clip;
 use crate::report::printable;
 use crate::verdict::{Outcome, whole_millis};
 
+/// Longest text of a turn that is shown, in columns.
+const MAX_SAID: usize = 400;
+
 /// Draws the progress of a run.
 pub(super) struct Progress {
     how: How,
     passed: u32,
     failed: u32,
     in_flight: Vec<String>,
+    /// Whether the turns of dialogues are shown.
+    verbose: bool,
 }
 
 enum How {
@@ -25,7 +30,7 @@ enum How {
 
 impl Progress {
     /// Progress of a run of so many cases.
-    pub(super) fn new(cases: u32, quiet: bool) -> Self {
+    pub(super) fn new(cases: u32, quiet: bool, verbose: bool) -> Self {
         let how = if quiet {
             How::Silent
         } else if Term::stderr().is_term() {
@@ -38,7 +43,7 @@ impl Progress {
         } else {
             How::Lines
         };
-        Self { how, passed: 0, failed: 0, in_flight: Vec::new() }
+        Self { how, passed: 0, failed: 0, in_flight: Vec::new(), verbose }
     }
 
     /// Shows what an event means.
@@ -64,9 +69,19 @@ impl Progress {
                     bar.inc(1);
                 }
             }
+            Payload::TurnFinished(turn) if self.verbose => {
+                let short = |text: &str| clip(&printable(text), MAX_SAID);
+                self.note(&format!("  [{id}] turn {} user:  {}", event.turn, short(&turn.input)));
+                self.note(&format!("  [{id}] turn {} agent: {}", event.turn, short(&turn.output)));
+            }
+            Payload::CheckpointReached { checkpoint } if self.verbose => {
+                self.note(&format!("  [{id}] turn {} checkpoint {} reached", event.turn, printable(checkpoint)));
+            }
             Payload::Warning(text) => self.note(&format!("⚠ {text}")),
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
+            | Payload::TurnFinished(_)
+            | Payload::CheckpointReached { .. }
             | Payload::Agent(_)
             | Payload::StubServed { .. }
             | Payload::RunFinished(_) => return,

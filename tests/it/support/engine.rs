@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forge::check::framework::Replies;
 use forge::check::{self, Context};
 use forge::conversation::{Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
@@ -16,13 +17,14 @@ use forge::report::{Verdicts, suite_result};
 use forge::suite::registry::Registry;
 use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
-use forge::suite::{self, Case, Mode, Suite};
+use forge::suite::{self, Case, Defaults, Dialect, Mode, Suite};
 use forge::verdict::Totals;
 use forge::verdict::baseline::{Baseline, Setting};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::framework;
 use super::vector::{Answer, Vector};
 
 /// Why there is no answer to a vector.
@@ -52,7 +54,13 @@ pub(crate) fn answer(vector: &Vector) -> Result<Answer, Unanswered> {
         }
         "contract-staleness" => contract_staleness(vector),
         "contract-baseline" => contract_baseline(vector),
-        _ => Err(not_supported("Agent Test Framework V2")),
+        "framework-standard" => framework::standard(vector),
+        "framework-dynamic" => framework::dynamic(vector),
+        "framework-suite" => framework::whole_suite(vector),
+        "framework-jsonl" => framework::file(vector),
+        "framework-duration" => framework::duration(vector),
+        "framework-input-source" => framework::source(vector),
+        kind => Err(Unanswered::NotSupported(format!("the kind {kind:?}"))),
     }
 }
 
@@ -114,10 +122,6 @@ fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
     Ok(fields(&answer, &[]))
 }
 
-fn not_supported(what: &str) -> Unanswered {
-    Unanswered::NotSupported(what.to_owned())
-}
-
 fn contract_case(vector: &Vector) -> Result<Answer, Unanswered> {
     let case: &RawValue = needed(vector, "case")?;
     let tier: Option<String> = vector.given("tier")?;
@@ -167,7 +171,7 @@ fn contract_file(vector: &Vector) -> Result<Answer, Unanswered> {
 /// Reads a suite. A file that is refused only because something in it is not supported yet is refused for the wrong
 /// reason, whatever a vector expects.
 fn parse(path: &str, text: &str) -> Result<Result<Suite, String>, Unanswered> {
-    match suite::parse(path, text.as_bytes()) {
+    match suite::parse(path, text.as_bytes(), &Defaults::default()) {
         Ok(suite) => Ok(Ok(suite)),
         Err(errors) if errors.0.iter().all(|finding| finding.message.contains("supported by this version")) => {
             Err(Unanswered::NotSupported(errors.to_string()))
@@ -192,29 +196,29 @@ struct Measured {
     cost_usd: Option<f64>,
 }
 
-fn needed<'a, T: Deserialize<'a>>(vector: &'a Vector, key: &str) -> Result<T, Unanswered> {
+pub(crate) fn needed<'a, T: Deserialize<'a>>(vector: &'a Vector, key: &str) -> Result<T, Unanswered> {
     vector.given(key)?.ok_or_else(|| Unanswered::Invalid(format!("given.{key} is missing")))
 }
 
-fn fields(object: &Value, load_warnings: &[String]) -> Answer {
+pub(crate) fn fields(object: &Value, load_warnings: &[String]) -> Answer {
     Answer::Fields { fields: object.as_object().cloned().unwrap_or_default(), load_warnings: load_warnings.to_vec() }
 }
 
-fn warnings(suite: &Suite) -> Vec<String> {
+pub(crate) fn warnings(suite: &Suite) -> Vec<String> {
     suite.findings().map(ToString::to_string).collect()
 }
 
 /// What was recorded of one case.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Recorded {
-    response: Option<Response>,
-    failure: Option<RecordedFailure>,
+pub(crate) struct Recorded {
+    pub(crate) response: Option<Response>,
+    pub(crate) failure: Option<RecordedFailure>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Response {
+pub(crate) struct Response {
     #[serde(rename = "response")]
     text: String,
     tool_calls: Vec<Record>,
@@ -234,19 +238,19 @@ struct Record {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct RecordedFailure {
+pub(crate) struct RecordedFailure {
     kind: String,
     #[serde(default)]
     message: String,
-    duration_ms: Box<RawValue>,
+    duration_ms: Option<Box<RawValue>>,
 }
 
 impl Recorded {
-    fn exchange(&self) -> Result<Exchange, String> {
+    pub(crate) fn exchange(&self) -> Result<Exchange, String> {
         let (transcript, failure) = match (&self.response, &self.failure) {
             (Some(response), None) => (response.transcript()?, None),
             (None, Some(failure)) => {
-                let duration = milliseconds(&failure.duration_ms)?;
+                let duration = failure.duration_ms.as_deref().map(milliseconds).transpose()?.unwrap_or_default();
                 let failure = match failure.kind.as_str() {
                     "timeout" => Failure::Timeout,
                     _ => Failure::Agent(failure.message.clone()),
@@ -311,7 +315,11 @@ fn judge(
     strict: bool,
 ) -> Result<Judged, Unanswered> {
     let Measured { tokens, cost_usd } = measured;
+    let replies = Replies::new();
     let context = Context {
+        dialect: Dialect::Contract,
+        timeout: None,
+        replies: &replies,
         strict,
         all_assertions: false,
         tool_mode: live_mode,
@@ -356,7 +364,7 @@ fn judge_case(
     let recorded = recorded.ok_or_else(|| format!("nothing is recorded for the case {:?}", case.id))?;
     let tool_mode = match &case.mode {
         Mode::Stubbed { .. } => ToolMode::Stub,
-        Mode::Single => context.tool_mode,
+        Mode::Single | Mode::Dynamic(_) => context.tool_mode,
     };
     Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }

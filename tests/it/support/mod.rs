@@ -1,12 +1,13 @@
 //! What the data-driven runners are made of.
 //!
 //! Both read folders of cases into [`tally::Item`]s and hand them to [`tally::conclude`], which knows the list of known
-//! gaps. [`vector`] and [`engine`] are for the vectors; [`scenario`], [`process`], [`observed`] and [`expectations`] for
+//! gaps. [`vector`], [`engine`] and [`framework`] are for the vectors; [`scenario`], [`process`], [`observed`] and [`expectations`] for
 //! the scenarios. [`endpoint`] is an HTTP server for tests that are code.
 
 pub(crate) mod endpoint;
 pub(crate) mod engine;
 pub(crate) mod expectations;
+pub(crate) mod framework;
 pub(crate) mod gaps;
 pub(crate) mod observed;
 pub(crate) mod process;

@@ -5,8 +5,10 @@ Write an async function that takes a `Turn` and returns the answer, run its tool
 """
 
 from forge_agent.endpoint import CAPABILITIES, AgentEndpoint, Answer, Server, serve
+from forge_agent.simulator import Simulator, UserTurn
 from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import InvocationFailed, ToolCall, ToolFailed, Turn
+from forge_agent.validator import Validator, Verdict
 from forge_agent.values import json_of, json_text, text_of
 
 __all__ = [
@@ -15,10 +17,14 @@ __all__ = [
     "Answer",
     "InvocationFailed",
     "Server",
+    "Simulator",
     "SnapshotProvider",
     "ToolCall",
     "ToolFailed",
     "Turn",
+    "UserTurn",
+    "Validator",
+    "Verdict",
     "json_of",
     "json_text",
     "serve",

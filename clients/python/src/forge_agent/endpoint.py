@@ -10,16 +10,26 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2, snapshot_pb2_grpc
+from forge.agent.v1 import (
+    agent_pb2,
+    agent_pb2_grpc,
+    invoke_pb2,
+    simulator_pb2_grpc,
+    snapshot_pb2_grpc,
+    validator_pb2_grpc,
+)
 from forge.agent.v1 import values_pb2 as values
+from forge_agent.simulator import SERVICE as SIMULATOR_SERVICE
+from forge_agent.simulator import Simulator
 from forge_agent.snapshot import SERVICE as SNAPSHOT_SERVICE
 from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import Conclusion, EndOfTurn, InvocationFailed, Turn
-from forge_agent.values import code, duration, fault_of
+from forge_agent.validator import SERVICE as VALIDATOR_SERVICE
+from forge_agent.validator import Validator
+from forge_agent.values import code, duration, fault_of, seconds
 
 __all__ = ["AgentEndpoint", "Answer", "Server", "serve"]
 
@@ -148,7 +158,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
 
     async def _work(self, turn: Turn, stop: "Stop") -> None:
         """Runs the agent until it has answered, is told to stop, or has used up its time."""
-        budget = _seconds(turn.context.budget) if turn.context.HasField("budget") else None
+        budget = seconds(turn.context.budget) if turn.context.HasField("budget") else None
         end, grace = Conclusion(invoke_pb2.FINISH_REASON_BUDGET_EXCEEDED), CANCEL_GRACE_SECONDS
         if budget is not None and budget <= 0:
             turn._finish(end)
@@ -210,11 +220,7 @@ async def _read(frames: AsyncIterator[agent_pb2.InvokeRequest], turn: Turn, stop
 def _cancelled(cancel: agent_pb2.InvokeCancel) -> tuple[Conclusion, float]:
     is_budget = cancel.reason == agent_pb2.CANCEL_REASON_BUDGET
     reason = invoke_pb2.FINISH_REASON_BUDGET_EXCEEDED if is_budget else invoke_pb2.FINISH_REASON_CANCELLED
-    return Conclusion(reason), _seconds(cancel.grace) if cancel.HasField("grace") else CANCEL_GRACE_SECONDS
-
-
-def _seconds(time: Duration) -> float:
-    return time.seconds + time.nanos / 1e9
+    return Conclusion(reason), seconds(cancel.grace) if cancel.HasField("grace") else CANCEL_GRACE_SECONDS
 
 
 def _encodable(text: str | None) -> str | None:
@@ -225,9 +231,17 @@ def _encodable(text: str | None) -> str | None:
 
 
 class Server:
-    """A gRPC server with the agent, health and reflection; with `snapshot`, it also captures values for suites."""
+    """A gRPC server with the agent, health and reflection, and with those of the optional services that are given."""
 
-    def __init__(self, endpoint: AgentEndpoint, listen: str, snapshot: SnapshotProvider | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: AgentEndpoint,
+        listen: str,
+        snapshot: SnapshotProvider | None = None,
+        *,
+        simulator: Simulator | None = None,
+        validator: Validator | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)])
@@ -237,6 +251,12 @@ class Server:
         if snapshot:
             snapshot_pb2_grpc.add_SnapshotProviderServicer_to_server(snapshot, self._server)
             names.append(SNAPSHOT_SERVICE)
+        if simulator:
+            simulator_pb2_grpc.add_SimulatorServicer_to_server(simulator, self._server)
+            names.append(SIMULATOR_SERVICE)
+        if validator:
+            validator_pb2_grpc.add_ValidatorServicer_to_server(validator, self._server)
+            names.append(VALIDATOR_SERVICE)
         reflection.enable_server_reflection(names, self._server)
         port = self._server.add_insecure_port(listen)
         #: Where it can be reached, with the real port if 0 was asked for.
@@ -255,12 +275,19 @@ class Server:
         await self._server.stop(0.2)
 
 
-async def serve(endpoint: AgentEndpoint, listen: str, snapshot: SnapshotProvider | None = None) -> None:
-    """Serves the agent, and the snapshot provider if there is one, until the process is asked to end (SIGINT, SIGTERM).
+async def serve(
+    endpoint: AgentEndpoint,
+    listen: str,
+    snapshot: SnapshotProvider | None = None,
+    *,
+    simulator: Simulator | None = None,
+    validator: Validator | None = None,
+) -> None:
+    """Serves the agent, and the other services that are given, until the process is asked to end (SIGINT, SIGTERM).
 
     The first line on stdout says where, so that whoever started the process with port 0 can read the port.
     """
-    server = Server(endpoint, listen, snapshot)
+    server = Server(endpoint, listen, snapshot, simulator=simulator, validator=validator)
     await server.start()
     print(f"listening on {server.address}", flush=True)
     asked_to_end = asyncio.Event()

@@ -9,7 +9,7 @@ from grpc import StatusCode
 
 from forge.agent.v1 import values_pb2 as pb
 
-__all__ = ["code", "duration", "fault_of", "json_of", "json_of_result", "json_text", "text_of"]
+__all__ = ["code", "duration", "fault_of", "json_of", "json_of_result", "json_text", "seconds", "text_of"]
 
 
 def json_of(value: Any) -> pb.Json:
@@ -65,6 +65,11 @@ def duration(seconds: float) -> Duration:
     result = Duration()
     result.FromNanoseconds(round(seconds * 1e9))
     return result
+
+
+def seconds(time: Duration) -> float:
+    """The protocol's form in seconds."""
+    return time.seconds + time.nanos / 1e9
 
 
 def _printed(value: Any) -> pb.Json:

@@ -4,11 +4,18 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from forge_agent import AgentEndpoint, SnapshotProvider, serve
+from forge_agent import AgentEndpoint, Simulator, SnapshotProvider, Validator, serve
 
 
-def run(description: str, make: Callable[[float], AgentEndpoint], snapshot: SnapshotProvider | None = None) -> None:
-    """Serves the agent that `make` gives for a tool delay in seconds, and a snapshot provider if there is one."""
+def run(
+    description: str,
+    make: Callable[[float], AgentEndpoint],
+    snapshot: SnapshotProvider | None = None,
+    *,
+    simulator: Simulator | None = None,
+    validator: Validator | None = None,
+) -> None:
+    """Serves the agent that `make` gives for a tool delay in seconds, and the other services that are given."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="port 0: any free one")
     parser.add_argument(
@@ -17,6 +24,7 @@ def run(description: str, make: Callable[[float], AgentEndpoint], snapshot: Snap
     arguments = parser.parse_args()
 
     async def main() -> None:
-        await serve(make(arguments.tool_delay), arguments.listen, snapshot)
+        endpoint = make(arguments.tool_delay)
+        await serve(endpoint, arguments.listen, snapshot, simulator=simulator, validator=validator)
 
     asyncio.run(main())

@@ -1,0 +1,51 @@
+"""What the services share that answer one question with one answer: Simulator and Validator."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+
+from forge.agent.v1 import simulator_pb2, validator_pb2
+from forge_agent.turn import InvocationFailed
+from forge_agent.values import code, fault_of, seconds
+
+__all__ = ["ask"]
+
+Request = TypeVar("Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest)
+Response = TypeVar("Response")
+
+MAX_STATUS_BYTES = 900
+"""The message of a status travels in a header, and values.proto wants it below 1 KiB."""
+
+STATUSES = {code(status): status for status in grpc.StatusCode if status is not grpc.StatusCode.OK}
+
+
+async def ask(
+    function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext
+) -> Response:
+    """Awaits the function, for as long as the call's budget allows. Whatever fails becomes a status.
+
+    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is.
+    """
+    budget = seconds(request.context.budget) if request.context.HasField("budget") else None
+    if budget is not None and budget <= 0:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the budget of the call is used up")
+    limit = asyncio.timeout(budget)
+    try:
+        async with limit:
+            return await function(request)
+    except InvocationFailed as error:
+        status, message = STATUSES.get(error.fault.grpc_code, grpc.StatusCode.INTERNAL), error.fault.message
+        if error.fault.reason:
+            message = f"{error.fault.reason}: {message}"
+    except Exception as error:
+        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
+    if limit.expired():
+        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within the budget of {budget:g} s"
+    await context.abort(status, _short(message))
+    raise AssertionError("abort has raised")
+
+
+def _short(message: str) -> str:
+    return message.encode("utf-8", "replace")[:MAX_STATUS_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,161 @@
+//! A dialogue with a simulated user, as a pure machine: the engine asks simulator, agent and validators, and tells here
+//! what came; here is decided which checkpoints are reached and whether the dialogue goes on.
+
+use super::framework::{Replies, evaluate};
+use crate::conversation::{Message, Transcript};
+use crate::suite::{Checkpoint, Dialogue};
+use crate::verdict::{Blame, Cause, CheckpointResult, Outcome, Turn};
+
+/// A dialogue under way.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    dialogue: &'a Dialogue,
+    /// The turn in which each checkpoint was reached.
+    reached: Vec<Option<u32>>,
+    /// The turns that the agent answered.
+    turns: Vec<Turn>,
+    /// What both sides see.
+    conversation: Vec<Message>,
+}
+
+/// How a dialogue ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// All that had to be reached was.
+    Passed,
+    /// It failed, or could not be judged.
+    Bad {
+        /// Which of both.
+        outcome: Outcome,
+        /// Why.
+        cause: Cause,
+        /// Whose fault it was.
+        blame: Blame,
+        /// In the words of the framework.
+        error: String,
+    },
+}
+
+impl<'a> Progress<'a> {
+    /// A dialogue of which nothing was said; `opening` are the messages that the case itself begins with, without the last
+    /// one of the user, which is the first input.
+    #[must_use]
+    pub fn new(dialogue: &'a Dialogue, opening: Vec<Message>) -> Self {
+        Self { dialogue, reached: vec![None; dialogue.checkpoints.len()], turns: Vec::new(), conversation: opening }
+    }
+
+    /// Number of the turn that comes next, from 1.
+    #[must_use]
+    pub fn next_turn(&self) -> u32 {
+        u32::try_from(self.turns.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// What both sides see.
+    #[must_use]
+    pub fn conversation(&self) -> &[Message] {
+        &self.conversation
+    }
+
+    /// The checkpoints, and the turn in which each was reached.
+    pub fn checkpoints(&self) -> impl Iterator<Item = (&'a Checkpoint, Option<u32>)> + '_ {
+        self.dialogue.checkpoints.iter().zip(self.reached.iter().copied())
+    }
+
+    /// Notes what the user says.
+    pub fn say(&mut self, input: Message) {
+        self.conversation.push(input);
+    }
+
+    /// Notes what the agent answered to the last input.
+    pub fn answer(&mut self, text: &str) {
+        let input = self.conversation.last().map(Message::text).unwrap_or_default();
+        self.conversation.push(Message::assistant(text));
+        self.turns.push(Turn { input, output: text.to_owned() });
+    }
+
+    /// The turn that was answered last.
+    #[must_use]
+    pub fn last_turn(&self) -> Option<&Turn> {
+        self.turns.last()
+    }
+
+    /// The position of the next checkpoint behind `from` to look at in this turn: not reached yet, and all it waits for is.
+    #[must_use]
+    pub fn next_open(&self, from: usize) -> Option<usize> {
+        let is_open = |position: &usize| {
+            let waits = &self.dialogue.checkpoints[*position].after;
+            self.reached[*position].is_none() && waits.iter().all(|after| self.reached[*after].is_some())
+        };
+        (from..self.reached.len()).find(is_open)
+    }
+
+    /// Looks at a checkpoint with the last answer; `replies` are what others decided about its claims.
+    ///
+    /// # Errors
+    /// When it cannot be evaluated, which ends the dialogue.
+    pub fn look(&mut self, position: usize, transcript: &Transcript, replies: &Replies) -> Result<bool, Ending> {
+        let checkpoint = &self.dialogue.checkpoints[position];
+        let results = evaluate(&checkpoint.claims, transcript, replies);
+        let is_reached = results.iter().all(|result| result.outcome == Outcome::Passed);
+        let broken = results.iter().find(|result| result.outcome == Outcome::Errored);
+        if let Some(broken) = broken {
+            return Err(Ending::Bad {
+                outcome: Outcome::Errored,
+                cause: Cause::CheckpointFailed,
+                blame: broken.blame.unwrap_or(Blame::Suite),
+                error: format!("checkpoint {} failed: {}: {}", checkpoint.id, broken.name, broken.reason),
+            });
+        }
+        if is_reached {
+            self.reached[position] = Some(self.next_turn() - 1);
+        }
+        Ok(is_reached)
+    }
+
+    /// Whether the dialogue is over, once all checkpoints were looked at: all reached, then the goal, then the limit.
+    #[must_use]
+    pub fn ending(&self, goal_achieved: bool) -> Option<Ending> {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return Some(Ending::Passed);
+        }
+        if goal_achieved {
+            return Some(self.missing_ending());
+        }
+        let limit = self.dialogue.max_turns;
+        (self.next_turn() > limit).then(|| Ending::Bad {
+            outcome: Outcome::Failed,
+            cause: Cause::MaxTurns,
+            blame: Blame::Agent,
+            error: format!("max turns ({limit}) exceeded"),
+        })
+    }
+
+    /// The end of a dialogue whose user has nothing more to say.
+    #[must_use]
+    pub fn missing_ending(&self) -> Ending {
+        Ending::Bad {
+            outcome: Outcome::Failed,
+            cause: Cause::MissingCheckpoints,
+            blame: Blame::Agent,
+            error: format!("missing checkpoints: {}", self.missing().join(", ")),
+        }
+    }
+
+    fn missing(&self) -> Vec<&str> {
+        let open = self.checkpoints().filter(|(checkpoint, reached)| checkpoint.required && reached.is_none());
+        open.map(|(checkpoint, _)| checkpoint.id.as_str()).collect()
+    }
+
+    /// The turns, and what came of the checkpoints.
+    #[must_use]
+    pub fn into_results(self) -> (Vec<Turn>, Vec<CheckpointResult>) {
+        let checkpoints = self.checkpoints().map(|(checkpoint, reached_at_turn)| CheckpointResult {
+            id: checkpoint.id.clone(),
+            reached_at_turn,
+            required: checkpoint.required,
+        });
+        let checkpoints = checkpoints.collect();
+        (self.turns, checkpoints)
+    }
+}

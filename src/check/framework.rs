@@ -1,0 +1,374 @@
+//! The assertions of Agent Test Framework V2: all are evaluated, each has its own verdict.
+//!
+//! What somebody else decides, a validator or a script, is asked by the engine; here are the questions, and what comes of
+//! the answers. Nothing waits here.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
+use crate::json::{Json, Value};
+use crate::suite::claim::{Claim, ClaimKind, JsonType};
+use crate::suite::path::JsonPath;
+use crate::suite::re2::Re2Pattern;
+use crate::verdict::{AssertionResult, Blame, Outcome};
+
+/// An expected text that begins so is a pattern.
+const PATTERN_PREFIX: &str = "regex:";
+
+/// What somebody else has to decide.
+#[derive(Debug, Clone, Copy)]
+pub enum Question<'a> {
+    /// A validator.
+    Validator {
+        /// Its id.
+        agent: &'a str,
+        /// The options of the assertion, as written.
+        options: Option<&'a Json>,
+    },
+    /// A script.
+    Script {
+        /// Its name.
+        script: &'a str,
+        /// The options of the assertion, as written.
+        options: Option<&'a Json>,
+    },
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// It was decided.
+    Judged {
+        /// Whether the claim holds.
+        passed: bool,
+        /// Why, for people; may be empty.
+        reason: String,
+    },
+    /// Nobody decided, and why.
+    Failed(String),
+}
+
+/// What came of the questions, by the position of the claim.
+pub type Replies = HashMap<usize, Reply>;
+
+/// The questions of some claims, with their positions.
+pub fn questions(claims: &[Claim]) -> impl Iterator<Item = (usize, Question<'_>)> {
+    claims.iter().enumerate().filter_map(|(position, claim)| {
+        let question = match &claim.kind {
+            ClaimKind::Agent { agent, options } => Question::Validator { agent, options: options.as_ref() },
+            ClaimKind::Script { script, options } => Question::Script { script, options: options.as_ref() },
+            _ => return None,
+        };
+        Some((position, question))
+    })
+}
+
+/// Evaluates claims against one answer of the agent and the tool calls on the way to it.
+#[must_use]
+pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) -> Vec<AssertionResult> {
+    let answer = Answer { transcript, json: std::cell::OnceCell::new() };
+    let evaluated = claims.iter().enumerate().map(|(position, claim)| {
+        let verdict = answer.verdict(claim, replies.get(&position));
+        let (outcome, reason, blame) = match verdict {
+            Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
+            Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
+            Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
+            Ok(_) => {
+                let reason = format!("it holds, and must not: {}", clip(claim.written.as_str()));
+                (Outcome::Failed, reason, Some(Blame::Agent))
+            }
+        };
+        let reason = match (&claim.message, outcome) {
+            (Some(message), Outcome::Failed) => message.clone(),
+            _ => reason,
+        };
+        AssertionResult {
+            name: claim.name().to_owned(),
+            outcome,
+            reason,
+            unresolved_tokens: Vec::new(),
+            blame,
+            written: Some(claim.written.clone()),
+        }
+    });
+    evaluated.collect()
+}
+
+/// Whether a claim holds, and why not.
+struct Verdict {
+    holds: bool,
+    reason: String,
+}
+
+/// Why a claim could not be evaluated, and whose fault that is.
+struct Unevaluated {
+    why: String,
+    blame: Blame,
+}
+
+impl Verdict {
+    fn of(holds: bool, reason: impl FnOnce() -> String) -> Self {
+        Self { holds, reason: if holds { String::new() } else { reason() } }
+    }
+}
+
+/// What is judged.
+struct Answer<'a> {
+    transcript: &'a Transcript,
+    /// The JSON in the answer, looked for once.
+    json: std::cell::OnceCell<Option<Json>>,
+}
+
+impl Answer<'_> {
+    fn text(&self) -> &str {
+        &self.transcript.response
+    }
+
+    fn json(&self) -> Option<&Json> {
+        self.json.get_or_init(|| json_in(self.text())).as_ref()
+    }
+
+    fn verdict(&self, claim: &Claim, reply: Option<&Reply>) -> Result<Verdict, Unevaluated> {
+        let text = self.text();
+        Ok(match &claim.kind {
+            ClaimKind::Contains(value) => {
+                let wanted = text_of(value);
+                Verdict::of(text.contains(&*wanted), || {
+                    format!("expected {:?} in the response, but it is not there", clip(&wanted))
+                })
+            }
+            ClaimKind::NotContains(value) => {
+                let unwanted = text_of(value);
+                Verdict::of(!text.contains(&*unwanted), || format!("found {:?} in the response", clip(&unwanted)))
+            }
+            ClaimKind::Equals(Json { value: Value::String(wanted), .. }) => Verdict::of(text == wanted, || {
+                format!("expected {:?}, but the response is {:?}", clip(wanted), clip(text))
+            }),
+            ClaimKind::Equals(wanted) => {
+                let whole = Json::parse(text).ok();
+                Verdict::of(whole.as_ref() == Some(wanted), || match &whole {
+                    None => format!("expected {}, but the response is not JSON", clip(&wanted.stringify())),
+                    Some(_) => format!("expected {}, but the response is {}", clip(&wanted.stringify()), clip(text)),
+                })
+            }
+            ClaimKind::Regex(pattern) => Verdict::of(pattern.is_match(text), || {
+                format!("/{}/ does not match the response", clip(pattern.source()))
+            }),
+            ClaimKind::JsonPath { path, value } => self.json_path(path, value.as_ref(), claim),
+            ClaimKind::Type { path, name } => self.type_of(path.as_ref(), *name, claim),
+            ClaimKind::ToolCalled { tools, arguments } => self.tool_called(tools, arguments.as_ref()),
+            ClaimKind::ToolResult { tool, result } => self.tool_result(tool, result.as_ref())?,
+            ClaimKind::Agent { agent, .. } => decided(reply, &format!("the validator {agent:?}"), Blame::Validator)?,
+            ClaimKind::Script { script, .. } => decided(reply, &format!("the script {script:?}"), Blame::Script)?,
+            ClaimKind::Broken { why, .. } => return Err(Unevaluated { why: why.clone(), blame: Blame::Suite }),
+        })
+    }
+
+    fn json_path(&self, path: &JsonPath, value: Option<&Json>, claim: &Claim) -> Verdict {
+        let Some(json) = self.json() else {
+            return Verdict::of(false, || "there is no JSON in the response".to_owned());
+        };
+        let found = path.get(json);
+        let Some(wanted) = value else {
+            return Verdict::of(found.is_some(), || {
+                format!("there is nothing at the path of {}", clip(claim.written.as_str()))
+            });
+        };
+        let null = Json { line: 0, value: Value::Null };
+        // What is missing compares as null.
+        let actual = found.unwrap_or(&null);
+        let is_one_of = match (&wanted.value, &actual.value) {
+            (Value::Array(list), value) if !matches!(value, Value::Array(_)) => list.contains(actual),
+            _ => actual == wanted,
+        };
+        Verdict::of(is_one_of, || {
+            let shown = found.map_or_else(|| "nothing".to_owned(), |found| clip(&found.stringify()));
+            format!("expected {} at the path, but there is {shown}", clip(&wanted.stringify()))
+        })
+    }
+
+    fn type_of(&self, path: Option<&JsonPath>, wanted: JsonType, claim: &Claim) -> Verdict {
+        // Every answer is a text.
+        if path.is_none() && wanted == JsonType::String {
+            return Verdict::of(true, String::new);
+        }
+        let Some(json) = self.json() else {
+            return Verdict::of(false, || "there is no JSON in the response".to_owned());
+        };
+        let found = path.map_or(Some(json), |path| path.get(json));
+        Verdict::of(found.is_some_and(|found| JsonType::of(found) == wanted), || match found {
+            None => format!("there is nothing at the path of {}", clip(claim.written.as_str())),
+            Some(found) => format!("expected the type {}, but it is {}", wanted.name(), JsonType::of(found).name()),
+        })
+    }
+
+    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Verdict {
+        let calls = &self.transcript.tool_calls;
+        let fits = |call: &&ToolCall| tools.iter().any(|tool| is_named(&call.name, tool));
+        let has_arguments = |call: &ToolCall| {
+            let Some(wanted) = arguments.map(Json::members).filter(|wanted| !wanted.is_empty()) else { return true };
+            let given = call.params.as_ref().and_then(Payload::parse);
+            wanted.iter().all(|(key, value)| given.as_ref().and_then(|given| given.get(key)) == Some(value))
+        };
+        let called: Vec<&ToolCall> = calls.iter().filter(fits).collect();
+        Verdict::of(called.iter().any(|call| has_arguments(call)), || {
+            let wanted = tools.join(" or ");
+            if called.is_empty() {
+                let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(20).collect();
+                return match names.as_slice() {
+                    [] => format!("{wanted:?} was not called, and no other tool was"),
+                    names => format!("{wanted:?} was not called, but {}", names.join(", ")),
+                };
+            }
+            let arguments = arguments.map(Json::stringify).unwrap_or_default();
+            format!("{wanted:?} was called, but never with {}", clip(&arguments))
+        })
+    }
+
+    fn tool_result(&self, tool: &str, wanted: Option<&Json>) -> Result<Verdict, Unevaluated> {
+        let Some(call) = self.transcript.tool_calls.iter().find(|call| is_named(&call.name, tool)) else {
+            return Ok(Verdict::of(false, || format!("{tool:?} was not called")));
+        };
+        let result = match &call.outcome {
+            Some(ToolOutcome::Result(result)) => result.as_ref().and_then(Payload::parse),
+            Some(ToolOutcome::Error(fault)) => {
+                return Ok(Verdict::of(false, || format!("{tool:?} failed: {}", clip(&fault.message))));
+            }
+            None => {
+                return Ok(Verdict::of(false, || {
+                    format!("no result of {tool:?} was reported, so it counts as failed")
+                }));
+            }
+        };
+        let Some(wanted) = wanted else { return Ok(Verdict::of(true, String::new)) };
+        let matches =
+            matches_result(wanted, result.as_ref()).map_err(|why| Unevaluated { why, blame: Blame::Suite })?;
+        Ok(Verdict::of(matches, || {
+            let shown = result.as_ref().map_or_else(|| "not reported".to_owned(), |result| clip(&result.stringify()));
+            format!("expected {} of {tool:?}, but the result is {shown}", clip(&wanted.stringify()))
+        }))
+    }
+}
+
+/// What somebody else decided.
+fn decided(reply: Option<&Reply>, who: &str, blame: Blame) -> Result<Verdict, Unevaluated> {
+    match reply {
+        Some(Reply::Judged { passed, reason }) => {
+            Ok(Verdict::of(*passed, || if reason.is_empty() { format!("{who} says no") } else { reason.clone() }))
+        }
+        Some(Reply::Failed(why)) => Err(Unevaluated { why: format!("{who} failed: {why}"), blame }),
+        None => Err(Unevaluated { why: format!("{who} was not asked"), blame }),
+    }
+}
+
+/// A name fits one without its name space.
+fn is_named(called: &str, tool: &str) -> bool {
+    let before = called.strip_suffix(tool).filter(|_| !tool.is_empty());
+    before.is_some_and(|before| before.is_empty() || before.ends_with("__") || before.ends_with('.'))
+}
+
+/// Objects match partially on every level, lists element by element, expected texts by the text of what is there.
+fn matches_result(wanted: &Json, actual: Option<&Json>) -> Result<bool, String> {
+    let Some(actual) = actual else { return Ok(false) };
+    match (&wanted.value, &actual.value) {
+        (Value::Object(members), Value::Object(_)) => {
+            for (key, value) in members {
+                if !matches_result(value, actual.get(key))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        (Value::Array(wanted), Value::Array(actual)) => {
+            if wanted.len() != actual.len() {
+                return Ok(false);
+            }
+            for (wanted, actual) in wanted.iter().zip(actual) {
+                if !matches_result(wanted, Some(actual))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        (Value::String(wanted), _) => {
+            let actual = text_of(actual);
+            match wanted.strip_prefix(PATTERN_PREFIX) {
+                Some(pattern) => Ok(Re2Pattern::new(pattern).map_err(|error| error.to_string())?.is_match(&actual)),
+                None => Ok(*wanted == *actual),
+            }
+        }
+        _ => Ok(wanted == actual),
+    }
+}
+
+/// A text as it is, anything else as JSON text.
+fn text_of(value: &Json) -> Cow<'_, str> {
+    match &value.value {
+        Value::String(text) => Cow::Borrowed(text),
+        _ => Cow::Owned(value.stringify()),
+    }
+}
+
+/// The JSON in an answer: the whole of it, else the first fenced block, tagged json or not at all, that holds an object or
+/// a list.
+#[must_use]
+pub fn json_in(text: &str) -> Option<Json> {
+    if let Ok(json) = Json::parse(text) {
+        return Some(json);
+    }
+    let mut lines = text.split_inclusive('\n');
+    while let Some(line) = lines.next() {
+        let Some(tag) = line.trim_start().strip_prefix("```") else { continue };
+        let is_json = matches!(tag.trim().to_ascii_lowercase().as_str(), "" | "json");
+        let block: String = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```")).collect();
+        if is_json && let Ok(json @ Json { value: Value::Object(_) | Value::Array(_), .. }) = Json::parse(&block) {
+            return Some(json);
+        }
+    }
+    None
+}
+
+fn clip(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_found_where_agents_put_it() {
+        for (text, found) in [
+            ("{\"a\":1}", Some("{\"a\":1}")),
+            ("3", Some("3")),
+            ("Here:\n```json\n[1]\n```\nbye", Some("[1]")),
+            ("```\n{\"a\":1}\n```", Some("{\"a\":1}")),
+            ("```python\n[1]\n```\n  ```JSON  \n[2]\n```", Some("[2]")),
+            ("```json\n3\n```\n```json\n[4]\n```", Some("[4]")),
+            ("```json\n[5]", Some("[5]")),
+            ("see {\"a\":1}", None),
+            ("", None),
+        ] {
+            assert_eq!(json_in(text).map(|json| json.stringify()).as_deref(), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_space_may_be_left_out() {
+        for (called, tool, fits) in [
+            ("a", "a", true),
+            ("x__a", "a", true),
+            ("x.y.a", "a", true),
+            ("x_a", "a", false),
+            ("a__b", "a", false),
+            ("a", "", false),
+        ] {
+            assert_eq!(is_named(called, tool), fits, "{called} {tool}");
+        }
+    }
+}

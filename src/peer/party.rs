@@ -1,0 +1,231 @@
+//! The other parties of a case: who plays the user, and who judges.
+//!
+//! A party that does not implement the service for it is asked as a plain agent, with the JSON contract of Agent Test
+//! Framework V2: it gets the question as one message of JSON and answers with JSON, which may stand in a fenced block.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::agent::{Agent, MAX_MESSAGE_BYTES, Outgoing};
+use super::stream::Recording;
+use super::target::Target;
+use crate::check::framework::json_in;
+use crate::conversation::{Failure, Invocation, JsonText, Message, Part, Role, ToolMode};
+use crate::json::{Json, Value, write_string};
+use crate::wire::agent as pb;
+use crate::wire::agent::simulator_client::SimulatorClient;
+use crate::wire::agent::validator_client::ValidatorClient;
+use crate::wire::call::{duration_to_proto, event_from_proto, shorten, start_to_proto};
+use crate::wire::party::{
+    Input, Judgement, NextInput, input_from_proto, judgement_to_proto, next_input_to_proto, verdict_from_proto,
+};
+
+/// What a call belongs to.
+#[derive(Debug, Clone)]
+pub struct Belongs {
+    /// The run.
+    pub run_id: String,
+    /// Path of the suite file.
+    pub suite: String,
+    /// The case there.
+    pub case_id: String,
+    /// Turn of the dialogue, from 1.
+    pub turn: u32,
+    /// Which try of the case this is, from 1.
+    pub attempt: u32,
+    /// When the time of the case is up.
+    pub deadline: Instant,
+}
+
+/// Why a party gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Silence {
+    /// The time of the case ran out.
+    Timeout,
+    /// It failed, cannot be reached, or said something that means nothing.
+    Failed(String),
+}
+
+impl Agent {
+    /// Asks what the user says next.
+    ///
+    /// # Errors
+    /// When it says nothing that counts.
+    pub async fn next_input(&self, belongs: &Belongs, asked: &NextInput<'_>) -> Result<Input, Silence> {
+        let mut client = SimulatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let request = next_input_to_proto(self.context(belongs), asked);
+        match within(belongs, client.next_input(request)).await? {
+            Ok(answer) => Ok(input_from_proto(answer.into_inner())),
+            Err(status) if status.code() == Code::Unimplemented => {
+                let json = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
+                let input = json.get("input").and_then(Json::as_str).filter(|input| !input.is_empty());
+                let is_last = matches!(json.get("goal_achieved"), Some(Json { value: Value::Bool(true), .. }));
+                Ok(Input { message: input.map(Message::user), is_last })
+            }
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
+    /// Asks for a verdict: whether it passed, and why.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<(bool, String), Silence> {
+        let mut client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let request = judgement_to_proto(self.context(belongs), asked);
+        match within(belongs, client.validate(request)).await? {
+            Ok(answer) => verdict_from_proto(&answer.into_inner()).map_err(Silence::Failed),
+            Err(status) if status.code() == Code::Unimplemented => {
+                let json = self.ask_in_json(belongs, &validator_question(asked), asked.options).await?;
+                let passed = ["passed", "pass"].iter().find_map(|key| match json.get(key).map(|value| &value.value) {
+                    Some(Value::Bool(passed)) => Some(*passed),
+                    _ => None,
+                });
+                let passed = passed.ok_or_else(|| Silence::Failed("its answer holds no verdict".to_owned()))?;
+                let reason = ["reason", "message"].iter().find_map(|key| json.get(key).and_then(Json::as_str));
+                Ok((passed, shorten(reason.unwrap_or_default())))
+            }
+            Err(status) => Err(self.failed(&status)),
+        }
+    }
+
+    fn context(&self, belongs: &Belongs) -> pb::CallContext {
+        pb::CallContext {
+            agent_id: self.id_to_call(),
+            run_id: belongs.run_id.clone(),
+            suite: belongs.suite.clone(),
+            case_id: belongs.case_id.clone(),
+            turn: belongs.turn,
+            attempt: belongs.attempt,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            budget: Some(duration_to_proto(left(belongs))),
+            ..pb::CallContext::default()
+        }
+    }
+
+    /// A URL says nothing about the ids that the process behind it knows.
+    fn id_to_call(&self) -> String {
+        if Target::looks_like_one(&self.name) { String::new() } else { self.name.clone() }
+    }
+
+    fn failed(&self, status: &Status) -> Silence {
+        match status.code() {
+            // Nobody reads the name of the status who wants to know what went wrong.
+            Code::Internal | Code::Unknown | Code::Unavailable if !status.message().is_empty() => {
+                Silence::Failed(shorten(status.message()))
+            }
+            code => Silence::Failed(format!("{} answered with {code:?}: {}", self.url, shorten(status.message()))),
+        }
+    }
+
+    /// Asks a plain agent, and reads the JSON in its answer.
+    async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<Json, Silence> {
+        let invocation = Invocation {
+            agent_id: self.id_to_call(),
+            run_id: belongs.run_id.clone(),
+            suite: belongs.suite.clone(),
+            case_id: belongs.case_id.clone(),
+            attempt: belongs.attempt,
+            turn: belongs.turn,
+            invocation_id: uuid::Uuid::new_v4().to_string(),
+            conversation_id: uuid::Uuid::new_v4().to_string(),
+            messages: vec![Message { role: Role::User, parts: vec![Part::Text(question.to_owned())] }],
+            options: Some(JsonText::from(options)),
+            tool_mode: ToolMode::Live,
+            max_model_turns: None,
+            budget: left(belongs),
+        };
+        let text = match tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation)).await {
+            Err(_) => return Err(Silence::Timeout),
+            Ok(answer) => answer?,
+        };
+        json_in(&text).filter(|json| matches!(json.value, Value::Object(_))).ok_or_else(|| {
+            let beginning: String = text.chars().take(200).collect();
+            Silence::Failed(format!("it answered with no JSON object: {beginning:?}"))
+        })
+    }
+
+    /// The whole answer to one call.
+    async fn answer_to(&self, invocation: &Invocation) -> Result<String, Silence> {
+        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation));
+        let opened = self.invoke(outgoing, invocation.budget).await;
+        let mut stream = opened.map_err(|status| self.failed(&status))?;
+        let mut recording = Recording::default();
+        while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {
+            let bytes = prost::Message::encoded_len(&message);
+            let event = event_from_proto(message).map_err(|error| Silence::Failed(error.to_string()))?;
+            recording.take(&event, bytes, Duration::ZERO).map_err(Silence::Failed)?;
+            if recording.is_finished() {
+                break;
+            }
+        }
+        match recording.failure() {
+            None => Ok(recording.into_exchange(None).transcript.response),
+            Some(Failure::Agent(message) | Failure::Protocol(message)) => Err(Silence::Failed(message)),
+            Some(failure) => Err(Silence::Failed(format!("{failure:?}"))),
+        }
+    }
+}
+
+fn left(belongs: &Belongs) -> Duration {
+    belongs.deadline.saturating_duration_since(Instant::now())
+}
+
+async fn within<T>(belongs: &Belongs, answer: impl Future<Output = T>) -> Result<T, Silence> {
+    tokio::time::timeout_at(belongs.deadline, answer).await.map_err(|_| Silence::Timeout)
+}
+
+/// What a plain agent is asked that plays the user: `SimulatorInput` of the framework.
+fn simulator_question(asked: &NextInput<'_>) -> String {
+    let mut out = String::from("{\"persona\": ");
+    write_string(asked.persona, &mut out);
+    out.push_str(", \"goal\": ");
+    write_string(asked.goal, &mut out);
+    out.push_str(", \"conversation\": ");
+    write_conversation(asked.conversation, &mut out);
+    let _ = write!(out, ", \"turn_number\": {}, \"max_turns\": {}}}", asked.turn, asked.max_turns);
+    out
+}
+
+/// What a plain agent is asked that judges.
+fn validator_question(asked: &Judgement<'_>) -> String {
+    let mut out = String::from("{\"output\": ");
+    write_string(asked.output, &mut out);
+    out.push_str(", \"criteria\": ");
+    write_string(asked.criteria, &mut out);
+    out.push_str(", \"conversation\": ");
+    write_conversation(asked.conversation, &mut out);
+    out.push_str(", \"tool_calls\": [");
+    for (index, call) in asked.tool_calls.iter().enumerate() {
+        out.push_str(if index > 0 { ", {\"name\": " } else { "{\"name\": " });
+        write_string(&call.name, &mut out);
+        if let Some(crate::conversation::Payload::Json(params)) = &call.params {
+            out.push_str(", \"params\": ");
+            out.push_str(params.as_str());
+        }
+        out.push_str(if call.succeeded() { ", \"success\": true}" } else { ", \"success\": false}" });
+    }
+    out.push_str("]}");
+    out
+}
+
+fn write_conversation(messages: &[Message], out: &mut String) {
+    out.push('[');
+    for (index, message) in messages.iter().enumerate() {
+        let role = match message.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        };
+        out.push_str(if index > 0 { ", {\"role\": \"" } else { "{\"role\": \"" });
+        out.push_str(role);
+        out.push_str("\", \"content\": ");
+        write_string(&message.text(), out);
+        out.push('}');
+    }
+    out.push(']');
+}

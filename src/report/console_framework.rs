@@ -1,0 +1,222 @@
+//! The console output of Agent Test Framework V2.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use super::console::{Look, clip};
+use super::{Verdict, printable};
+use crate::event::SuiteInfo;
+use crate::verdict::{CaseResult, Outcome};
+
+/// Length of the rules.
+const RULE: usize = 63;
+/// Longest error that is shown, in columns; reports hold it whole.
+const MAX_ERROR: usize = 600;
+
+/// What the console shows of one case; kept by a client instead of the whole verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    id: String,
+    name: String,
+    outcome: Outcome,
+    /// The line below the case: messages and assertions, or turns and checkpoints.
+    counts: String,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    seconds: String,
+}
+
+impl Entry {
+    /// The entry of a verdict.
+    #[must_use]
+    pub fn of(verdict: Verdict<'_>) -> Self {
+        let CaseResult { outcome, error, failed_assertion, warning, warnings, transcript, checkpoints, .. } =
+            verdict.result;
+        let counts = if checkpoints.is_empty() {
+            let assertions = &verdict.result.assertions;
+            let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
+            let messages = verdict.result.messages_count;
+            format!("Messages: {messages}, Assertions: {passed}/{} passed", assertions.len())
+        } else {
+            let reached = checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_some()).count();
+            let turns = verdict.result.total_turns;
+            format!("Turns: {turns}, Checkpoints: {reached}/{} reached", checkpoints.len())
+        };
+        let bad = verdict
+            .result
+            .assertions
+            .iter()
+            .filter(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
+        let mut errors: Vec<String> = bad.map(|bad| format!("{}: {}", bad.name, bad.reason)).collect();
+        // The error of a failed assertion is one of those.
+        errors.extend(error.iter().filter(|_| failed_assertion.is_none()).cloned());
+        Self {
+            id: printable(&verdict.case.case_id),
+            name: printable(verdict.name),
+            outcome: *outcome,
+            counts,
+            errors: errors.iter().map(|error| clip(&printable(error), MAX_ERROR)).collect(),
+            warnings: warning.iter().chain(warnings).map(|warning| printable(warning)).collect(),
+            seconds: seconds(transcript.duration),
+        }
+    }
+}
+
+/// A time as people read it: seconds with one digit behind the point.
+fn seconds(duration: std::time::Duration) -> String {
+    format!("{:.1}s", duration.as_secs_f64())
+}
+
+/// The output for one suite: header, cases, summary. `agent` is what the agent is called, `took` the time of the run.
+#[must_use]
+pub fn summary(
+    suite: &SuiteInfo,
+    agent: &str,
+    entries: &[Entry],
+    warnings: &[String],
+    took: std::time::Duration,
+    look: Look,
+) -> String {
+    let mut out = String::new();
+    let rule = RULE.min(look.width);
+    let bold = look.style(Style::new().bold());
+    let title = |out: &mut String, line: char, title: &str| {
+        let line = line.to_string().repeat(rule);
+        let _ = writeln!(out, "{line}\n  {bold}{title}{bold:#}\n{line}");
+    };
+    title(&mut out, '═', "Agent Test");
+    let cases = if entries.len() == 1 { "1 test case".to_owned() } else { format!("{} test cases", entries.len()) };
+    let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {} ({cases})\n", printable(agent), printable(&suite.path));
+    title(&mut out, '─', "Running Tests");
+    for entry in entries {
+        write_entry(&mut out, entry, look);
+    }
+    out.push('\n');
+    title(&mut out, '─', "Summary");
+    let count = |outcome| entries.iter().filter(|entry| entry.outcome == outcome).count();
+    let (errored, skipped) = (count(Outcome::Errored), count(Outcome::Skipped));
+    let note = if errored > 0 { format!(" ({errored} could not be judged)") } else { String::new() };
+    let tests = if entries.len() == 1 { "test" } else { "tests" };
+    let _ = writeln!(out, "  Total:   {} {tests}", entries.len());
+    let _ = writeln!(out, "  Passed:  {}", count(Outcome::Passed));
+    let _ = writeln!(out, "  Failed:  {}{note}", count(Outcome::Failed) + errored);
+    if skipped > 0 {
+        let _ = writeln!(out, "  Skipped: {skipped}");
+    }
+    let _ = writeln!(out, "  Time:    {}", seconds(took));
+    let yellow = look.style(AnsiColor::Yellow.on_default());
+    for warning in warnings {
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
+    }
+    out
+}
+
+fn write_entry(out: &mut String, entry: &Entry, look: Look) {
+    let (sign, color) = match entry.outcome {
+        Outcome::Passed => ("✓", AnsiColor::Green),
+        Outcome::Failed | Outcome::Errored => ("✗", AnsiColor::Red),
+        Outcome::Skipped => ("○", AnsiColor::Yellow),
+    };
+    let color = look.style(color.on_default());
+    let name = if entry.name.is_empty() { String::new() } else { format!(" {}", entry.name) };
+    if entry.outcome == Outcome::Skipped {
+        let _ = writeln!(out, "\n{color}{sign}{color:#} [{}]{name} (skipped)", entry.id);
+    } else {
+        let _ = writeln!(out, "\n{color}{sign}{color:#} [{}]{name} ({})\n  {}", entry.id, entry.seconds, entry.counts);
+    }
+    for error in &entry.errors {
+        let _ = writeln!(out, "  {color}→{color:#} {error}");
+    }
+    let yellow = look.style(AnsiColor::Yellow.on_default());
+    for warning in &entry.warnings {
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {warning}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: &str, name: &str, counts: &str, seconds: &str) -> Entry {
+        Entry {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            outcome: Outcome::Passed,
+            counts: counts.to_owned(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            seconds: seconds.to_owned(),
+        }
+    }
+
+    fn suite() -> SuiteInfo {
+        SuiteInfo {
+            path: "./tests/expense.jsonl".to_owned(),
+            tool_name: "expense".to_owned(),
+            tier: "golden".to_owned(),
+            eval_file_hash: String::new(),
+            cases: 3,
+            warnings: Vec::new(),
+            staleness: None,
+            comparison: None,
+        }
+    }
+
+    /// The example of the framework's own document, to the letter.
+    #[test]
+    fn the_console_output_of_the_framework() {
+        let entries = [
+            entry("expense-turn1", "First turn - ask type", "Messages: 1, Assertions: 1/1 passed", "1.2s"),
+            entry("expense-turn2", "Second turn - create expense", "Messages: 3, Assertions: 1/1 passed", "2.1s"),
+            entry("expense-turn3", "Final turn - confirm", "Messages: 5, Assertions: 1/1 passed", "1.8s"),
+        ];
+        let look = Look { width: 80, colors: false };
+        let took = std::time::Duration::from_millis(5_100);
+        let shown = summary(&suite(), "assistants.expense", &entries, &[], took, look);
+        let expected = "\
+═══════════════════════════════════════════════════════════════
+  Agent Test
+═══════════════════════════════════════════════════════════════
+ℹ Agent: assistants.expense
+ℹ Input: ./tests/expense.jsonl (3 test cases)
+
+───────────────────────────────────────────────────────────────
+  Running Tests
+───────────────────────────────────────────────────────────────
+
+✓ [expense-turn1] First turn - ask type (1.2s)
+  Messages: 1, Assertions: 1/1 passed
+
+✓ [expense-turn2] Second turn - create expense (2.1s)
+  Messages: 3, Assertions: 1/1 passed
+
+✓ [expense-turn3] Final turn - confirm (1.8s)
+  Messages: 5, Assertions: 1/1 passed
+
+───────────────────────────────────────────────────────────────
+  Summary
+───────────────────────────────────────────────────────────────
+  Total:   3 tests
+  Passed:  3
+  Failed:  0
+  Time:    5.1s
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_did_not_pass_says_why() {
+        let failed = Entry {
+            outcome: Outcome::Failed,
+            errors: vec!["contains: expected \"x\" in the response, but it is not there".to_owned()],
+            ..entry("a", "", "Messages: 1, Assertions: 0/1 passed", "0.1s")
+        };
+        let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", "0.0s") };
+        let look = Look { width: 40, colors: false };
+        let shown = summary(&suite(), "a", &[failed, skipped], &[], std::time::Duration::ZERO, look);
+        assert!(shown.contains("\n✗ [a] (0.1s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: "), "{shown}");
+        assert!(shown.contains("\n○ [b] later (skipped)\n"), "{shown}");
+        assert!(shown.contains("  Failed:  1\n  Skipped: 1\n"), "{shown}");
+    }
+}

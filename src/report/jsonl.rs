@@ -1,0 +1,273 @@
+//! The lines of Agent Test Framework V2: one JSON object a case, in the order of the files.
+//!
+//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, and on an
+//! assertion `outcome` and `reason`. `status` is `failed` also where a case could not be judged.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::suite_result::Call;
+use super::{Verdict, Verdicts};
+use crate::event::Run;
+use crate::verdict::{AssertionResult, Cause, Outcome, whole_millis};
+
+/// The lines, each made when it is asked for.
+#[derive(Debug)]
+pub struct Lines {
+    verdicts: Verdicts,
+    /// Path of the only suite that is wanted; empty: all.
+    suite: String,
+    next: usize,
+}
+
+impl Lines {
+    /// The lines of all suites of a run, or of the one at `only`.
+    #[must_use]
+    pub fn new(run: &Run, verdicts: Verdicts, only: Option<usize>) -> Self {
+        let suite = only.and_then(|only| run.suites.get(only)).map(|suite| suite.path.clone()).unwrap_or_default();
+        Self { verdicts, suite, next: 0 }
+    }
+}
+
+impl Iterator for Lines {
+    type Item = serde_json::Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.next < self.verdicts.len() {
+            let position = self.next;
+            self.next += 1;
+            let Some(verdict) = self.verdicts.get(position) else { continue };
+            if self.suite.is_empty() || *verdict.case.suite == *self.suite {
+                return Some(line(verdict));
+            }
+        }
+        None
+    }
+}
+
+/// One case as a line, with its line break.
+///
+/// # Errors
+/// When it cannot be written as JSON, which texts and numbers always can.
+pub fn line(verdict: Verdict<'_>) -> serde_json::Result<String> {
+    serde_json::to_string(&Case::of(verdict)).map(|text| text + "\n")
+}
+
+#[derive(Serialize)]
+struct Case<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assertions: Option<Vec<Assertion<'a>>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assertion_errors: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turns: Option<Vec<Said<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoints: Option<Vec<Checkpoint<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_turns: Option<u32>,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<&'a str>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blame: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    suite: &'a str,
+}
+
+impl<'a> Case<'a> {
+    fn of(verdict: Verdict<'a>) -> Self {
+        let result = verdict.result;
+        let is_dialogue = !result.checkpoints.is_empty();
+        let single = |value| (!is_dialogue).then_some(value);
+        let bad = |assertion: &&AssertionResult| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored);
+        Self {
+            id: &verdict.case.case_id,
+            name: verdict.name,
+            status: match result.outcome {
+                Outcome::Passed => "passed",
+                Outcome::Failed | Outcome::Errored => "failed",
+                Outcome::Skipped => "skipped",
+            },
+            messages_count: single(result.messages_count),
+            response: (!is_dialogue).then_some(result.transcript.response.as_str()),
+            assertions: (!is_dialogue).then(|| result.assertions.iter().map(Assertion::of).collect()),
+            assertion_errors: result.assertions.iter().filter(bad).map(|bad| bad.reason.as_str()).collect(),
+            turns: is_dialogue.then(|| {
+                let turns = (1..).zip(&result.turns);
+                turns.map(|(turn, said)| Said { turn, input: &said.input, output: &said.output }).collect()
+            }),
+            checkpoints: is_dialogue.then(|| {
+                let checkpoint = |checkpoint: &'a crate::verdict::CheckpointResult| Checkpoint {
+                    id: &checkpoint.id,
+                    reached_at_turn: checkpoint.reached_at_turn,
+                    passed: checkpoint.reached_at_turn.is_some(),
+                };
+                result.checkpoints.iter().map(checkpoint).collect()
+            }),
+            total_turns: is_dialogue.then_some(result.total_turns),
+            duration_ms: whole_millis(result.transcript.duration),
+            // What an assertion says stands with the assertions.
+            error: result.error.as_deref().filter(|_| result.failed_assertion.is_none()),
+            warning: result.warning.as_deref(),
+            outcome: result.outcome.name(),
+            cause: result.cause.map(Cause::name),
+            blame: result.blame.map(crate::verdict::Blame::name),
+            warnings: &result.warnings,
+            tool_calls: result.transcript.tool_calls.iter().map(Call::of).collect(),
+            suite: &verdict.case.suite,
+        }
+    }
+}
+
+/// An assertion as the file has it, with what came of it.
+#[derive(Serialize)]
+struct Assertion<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(flatten)]
+    written: std::collections::BTreeMap<String, Box<RawValue>>,
+    passed: bool,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+}
+
+impl<'a> Assertion<'a> {
+    fn of(assertion: &'a AssertionResult) -> Self {
+        let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
+        let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
+        // These are said by this line itself.
+        for key in ["type", "passed", "outcome", "reason"] {
+            written.remove(key);
+        }
+        Self {
+            written,
+            kind: &assertion.name,
+            passed: assertion.outcome == Outcome::Passed,
+            outcome: assertion.outcome.name(),
+            reason: &assertion.reason,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Said<'a> {
+    turn: u32,
+    input: &'a str,
+    output: &'a str,
+}
+
+#[derive(Serialize)]
+struct Checkpoint<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reached_at_turn: Option<u32>,
+    passed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{JsonText, Transcript};
+    use crate::event::CaseRef;
+    use crate::suite::Labels;
+    use crate::verdict::{CaseResult, CheckpointResult};
+
+    fn shown(id: &str, name: &str, result: &CaseResult) -> serde_json::Value {
+        let case = CaseRef { suite: "e.jsonl".into(), case_id: id.into(), attempt: 1 };
+        let labels = Labels::default();
+        let text = line(Verdict { case: &case, name, labels: &labels, result }).expect("JSON");
+        assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// What the framework's document shows must stand in the line as it shows it.
+    fn holds(line: &serde_json::Value, example: &str) {
+        let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
+        for (key, value) in example.as_object().expect("an object") {
+            match (value.as_array(), line[key].as_array()) {
+                (Some(expected), Some(found)) => {
+                    assert_eq!(expected.len(), found.len(), "{key}");
+                    for (expected, found) in expected.iter().zip(found) {
+                        for (inner, value) in expected.as_object().expect("an object") {
+                            assert_eq!(&found[inner], value, "{key}.{inner}");
+                        }
+                    }
+                }
+                _ => assert_eq!(&line[key], value, "{key}"),
+            }
+        }
+    }
+
+    fn passed(millis: u64, response: &str) -> CaseResult {
+        let transcript = Transcript {
+            response: response.to_owned(),
+            duration: std::time::Duration::from_millis(millis),
+            ..Transcript::default()
+        };
+        let blame = crate::verdict::Blame::Agent;
+        let result = CaseResult::without_assertions(Outcome::Passed, Cause::Assertion, blame, "", transcript);
+        CaseResult { cause: None, blame: None, error: None, ..result }
+    }
+
+    #[test]
+    fn the_lines_of_the_framework() {
+        let assertion = AssertionResult {
+            name: "contains".to_owned(),
+            outcome: Outcome::Passed,
+            reason: String::new(),
+            unresolved_tokens: Vec::new(),
+            blame: None,
+            written: JsonText::new(r#"{"type": "contains", "value": "submitted"}"#).ok(),
+        };
+        let response = "Expense submitted. Reference: EXP-2025-001";
+        let standard = CaseResult { assertions: vec![assertion], messages_count: 5, ..passed(1800, response) };
+        holds(
+            &shown("expense-turn3", "Final turn - confirm", &standard),
+            r#"{"id": "expense-turn3", "name": "Final turn - confirm", "status": "passed", "messages_count": 5,
+                "response": "Expense submitted. Reference: EXP-2025-001",
+                "assertions": [{"type": "contains", "value": "submitted", "passed": true}], "duration_ms": 1800}"#,
+        );
+        let said =
+            [("Help me file an expense", "What type?"), ("Client dinner, $250", "Confirm?"), ("Yes", "Submitted!")];
+        let turns = said.map(|(input, output)| crate::verdict::Turn { input: input.into(), output: output.into() });
+        let reached = [("ask_type", 1), ("call_create", 2), ("confirm", 3)];
+        let checkpoints = reached.map(|(id, turn)| CheckpointResult {
+            id: id.to_owned(),
+            reached_at_turn: Some(turn),
+            required: true,
+        });
+        let dynamic = CaseResult {
+            turns: turns.into(),
+            checkpoints: checkpoints.into(),
+            total_turns: 3,
+            ..passed(6800, "Submitted!")
+        };
+        holds(
+            &shown("expense-dynamic", "Expense Coverage Test", &dynamic),
+            r#"{"id": "expense-dynamic", "name": "Expense Coverage Test", "status": "passed", "turns": [
+                  {"turn": 1, "input": "Help me file an expense", "output": "What type?"},
+                  {"turn": 2, "input": "Client dinner, $250", "output": "Confirm?"},
+                  {"turn": 3, "input": "Yes", "output": "Submitted!"}],
+                "checkpoints": [{"id": "ask_type", "reached_at_turn": 1, "passed": true},
+                  {"id": "call_create", "reached_at_turn": 2, "passed": true},
+                  {"id": "confirm", "reached_at_turn": 3, "passed": true}], "total_turns": 3, "duration_ms": 6800}"#,
+        );
+    }
+}

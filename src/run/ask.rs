@@ -1,0 +1,126 @@
+//! Asks the other parties of a case: validators for assertions, and whoever plays the user.
+
+use super::Shared;
+use crate::check::framework::{Question, Replies, Reply, questions};
+use crate::conversation::{Message, Transcript};
+use crate::json::{Json, Value};
+use crate::peer::party::{Belongs, Silence};
+use crate::suite::claim::Claim;
+use crate::wire::party::Judgement;
+
+/// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same.
+pub(super) async fn ask(
+    shared: &Shared,
+    claims: &[Claim],
+    conversation: &[Message],
+    transcript: &Transcript,
+    belongs: &Belongs,
+) -> Replies {
+    let mut replies = Replies::new();
+    for (position, question) in questions(claims) {
+        let reply = match question {
+            Question::Validator { agent, options } => {
+                validator(shared, agent, options, conversation, transcript, belongs).await
+            }
+            Question::Script { .. } => Reply::Failed("scripts are not run by this version".to_owned()),
+        };
+        replies.insert(position, reply);
+    }
+    replies
+}
+
+async fn validator(
+    shared: &Shared,
+    id: &str,
+    options: Option<&Json>,
+    conversation: &[Message],
+    transcript: &Transcript,
+    belongs: &Belongs,
+) -> Reply {
+    let Some(party) = shared.parties.get(id) else { return Reply::Failed("there is no such agent".to_owned()) };
+    let options = with_test_mode(options, "validator", None);
+    let criteria = metadata(&options, "criteria").to_owned();
+    let votes = votes(&options);
+    let asked = Judgement {
+        output: &transcript.response,
+        criteria: &criteria,
+        conversation,
+        tool_calls: &transcript.tool_calls,
+        options: &options,
+        assertion: "agent",
+    };
+    let mut given = Vec::new();
+    for _ in 0..votes {
+        match party.validate(belongs, &asked).await {
+            Ok(verdict) => given.push(verdict),
+            Err(Silence::Timeout) => return Reply::Failed("it gave no answer within the time of the case".to_owned()),
+            Err(Silence::Failed(why)) => return Reply::Failed(why),
+        }
+    }
+    count(given)
+}
+
+/// How often a validator is asked: `options.votes`, an odd number, 1 if it is not given.
+fn votes(options: &Json) -> usize {
+    const MOST: f64 = 15.0;
+    let votes = options.get("votes").and_then(Json::as_f64).filter(|votes| (1.0..=MOST).contains(votes));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    votes.map_or(1, |votes| votes as usize)
+}
+
+/// The verdict of the majority, with the first reason of its side. A tie does not hold.
+fn count(given: Vec<(bool, String)>) -> Reply {
+    let (votes, yes) = (given.len(), given.iter().filter(|(passed, _)| *passed).count());
+    let passed = yes * 2 > votes;
+    let agreement = if passed { yes } else { votes - yes };
+    let reason = given.into_iter().find(|(vote, _)| *vote == passed).map(|(_, reason)| reason).unwrap_or_default();
+    let reason = if votes > 1 { format!("{reason} ({agreement} of {votes} votes)") } else { reason };
+    Reply::Judged { passed, reason: reason.trim_start().to_owned() }
+}
+
+/// The options of a party with `metadata.test_mode`, and with the number of the turn if it plays the user.
+#[must_use]
+pub fn with_test_mode(options: Option<&Json>, test_mode: &str, turn: Option<u32>) -> Json {
+    let node = |value| Json { line: 0, value };
+    let mut members = options.map(|options| options.members().to_vec()).unwrap_or_default();
+    let mut metadata = match members.iter().position(|(key, _)| key == "metadata") {
+        Some(position) => members.remove(position).1.members().to_vec(),
+        None => Vec::new(),
+    };
+    metadata.retain(|(key, _)| key != "test_mode" && (turn.is_none() || key != "turn_number"));
+    metadata.push(("test_mode".to_owned(), node(Value::String(test_mode.to_owned()))));
+    if let Some(turn) = turn {
+        metadata.push(("turn_number".to_owned(), node(Value::Number(turn.to_string()))));
+    }
+    members.push(("metadata".to_owned(), node(Value::Object(metadata))));
+    node(Value::Object(members))
+}
+
+/// A text of the metadata; empty when there is none.
+pub(super) fn metadata<'a>(options: &'a Json, key: &str) -> &'a str {
+    options.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Json::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes_are_counted() {
+        let given = |votes: &[bool]| count(votes.iter().map(|vote| (*vote, format!("says {vote}"))).collect());
+        let judged = |passed, reason: &str| Reply::Judged { passed, reason: reason.to_owned() };
+        assert_eq!(given(&[true]), judged(true, "says true"));
+        assert_eq!(given(&[true, false, true]), judged(true, "says true (2 of 3 votes)"));
+        assert_eq!(given(&[true, false]), judged(false, "says false (1 of 2 votes)"));
+    }
+
+    #[test]
+    fn what_a_party_is_told() {
+        let options =
+            Json::parse(r#"{"metadata": {"test_mode": "x", "goal": "g", "n": 1.0}, "mode": "m"}"#).expect("JSON");
+        let told = with_test_mode(Some(&options), "simulator", Some(3));
+        let expected = r#"{"mode":"m","metadata":{"goal":"g","n":1,"test_mode":"simulator","turn_number":3}}"#;
+        assert_eq!(told.stringify(), expected);
+        assert_eq!(metadata(&told, "goal"), "g");
+    }
+}

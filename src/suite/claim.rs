@@ -1,0 +1,362 @@
+//! The assertions of Agent Test Framework V2.
+//!
+//! What cannot mean anything refuses the file: an unknown type, an unknown key, a missing operand. An operand of the wrong
+//! sort is kept and makes the assertion one that cannot be evaluated, which fails its case.
+
+use std::fmt;
+
+use super::error::did_you_mean;
+use super::path::JsonPath;
+use super::re2::Re2Pattern;
+use super::reader::Reader;
+use crate::conversation::JsonText;
+use crate::json::{Json, Value};
+
+/// One assertion: about a case, or of a checkpoint.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// What is claimed.
+    pub kind: ClaimKind,
+    /// It must not hold.
+    pub negate: bool,
+    /// What is said in place of the built-in reason when it does not hold.
+    pub message: Option<String>,
+    /// As it stands in the file, for results.
+    pub written: JsonText,
+}
+
+/// What is claimed.
+#[derive(Debug, Clone)]
+pub enum ClaimKind {
+    /// The answer holds this text, or the JSON text of this value.
+    Contains(Json),
+    /// The answer does not hold it.
+    NotContains(Json),
+    /// The answer is this text, or is JSON that equals this value.
+    Equals(Json),
+    /// This pattern matches somewhere in the answer.
+    Regex(Re2Pattern),
+    /// There is something at a path of the answer's JSON, or it equals a value or one of a list.
+    JsonPath {
+        /// Where.
+        path: JsonPath,
+        /// What; `None`: anything.
+        value: Option<Json>,
+    },
+    /// The answer, or what stands at a path of its JSON, is of this type.
+    Type {
+        /// Where; `None`: the answer as a whole.
+        path: Option<JsonPath>,
+        /// Name of the type.
+        name: JsonType,
+    },
+    /// One of these tools was called.
+    ToolCalled {
+        /// The tools, without their name space if you like.
+        tools: Vec<String>,
+        /// Arguments that the call must have, among others.
+        arguments: Option<Json>,
+    },
+    /// The first call of a tool succeeded, with this result.
+    ToolResult {
+        /// The tool.
+        tool: String,
+        /// What the result must hold; `None`: success is enough.
+        result: Option<Json>,
+    },
+    /// A validator says so.
+    Agent {
+        /// Id of the validator.
+        agent: String,
+        /// The options of the assertion, as written.
+        options: Option<Json>,
+    },
+    /// A script says so.
+    Script {
+        /// Name of the script.
+        script: String,
+        /// The options of the assertion, as written.
+        options: Option<Json>,
+    },
+    /// It cannot be evaluated.
+    Broken {
+        /// The type.
+        name: &'static str,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// The types of JSON values by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonType {
+    /// A text.
+    String,
+    /// A number.
+    Number,
+    /// True or false.
+    Boolean,
+    /// A list.
+    Array,
+    /// An object.
+    Object,
+    /// Null.
+    Null,
+}
+
+impl JsonType {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "string" => Self::String,
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            "array" => Self::Array,
+            "object" => Self::Object,
+            "null" => Self::Null,
+            _ => return None,
+        })
+    }
+
+    /// The type of a value.
+    #[must_use]
+    pub const fn of(json: &Json) -> Self {
+        match json.value {
+            Value::Null => Self::Null,
+            Value::Bool(_) => Self::Boolean,
+            Value::Number(_) => Self::Number,
+            Value::String(_) => Self::String,
+            Value::Array(_) => Self::Array,
+            Value::Object(_) => Self::Object,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+            Self::Object => "object",
+            Self::Null => "null",
+        }
+    }
+}
+
+impl Claim {
+    /// The type, as the file writes it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match &self.kind {
+            ClaimKind::Contains(_) => "contains",
+            ClaimKind::NotContains(_) => "not_contains",
+            ClaimKind::Equals(_) => "equals",
+            ClaimKind::Regex(_) => "regex",
+            ClaimKind::JsonPath { .. } => "json_path",
+            ClaimKind::Type { .. } => "type",
+            ClaimKind::ToolCalled { .. } => "tool_called",
+            ClaimKind::ToolResult { .. } => "tool_result",
+            ClaimKind::Agent { .. } => "agent",
+            ClaimKind::Script { .. } => "script",
+            ClaimKind::Broken { name, .. } => name,
+        }
+    }
+}
+
+/// The types: name, the keys that each reads, and those of which one must be given.
+const TYPES: &[(&str, &[&str], &[&str])] = &[
+    ("equals", &["value"], &["value"]),
+    ("contains", &["value"], &["value"]),
+    ("not_contains", &["value"], &["value"]),
+    ("tool_result", &["value"], &["value"]),
+    ("regex", &["pattern", "value"], &["pattern", "value"]),
+    ("json_path", &["path", "value"], &["path"]),
+    ("type", &["value", "path"], &["value"]),
+    ("tool_called", &["name", "value"], &["name", "value"]),
+    ("agent", &["use"], &["use"]),
+    ("script", &["use", "script"], &["use", "script"]),
+];
+/// Keys that may stand in every assertion.
+const COMMON_KEYS: &[&str] = &["type", "negate", "message", "options"];
+
+/// Reads the assertions of `owner` under one of `names`, of which the first that is given counts; `place` names the owner in
+/// findings.
+pub(super) fn read(reader: &mut Reader<'_>, place: &str, owner: &Json, names: [&str; 2]) -> Vec<Claim> {
+    let Some((name, value)) = names.into_iter().find_map(|name| Some((name, given(owner, name)?))) else {
+        return Vec::new();
+    };
+    let entries = match &value.value {
+        Value::Array(items) => items.as_slice(),
+        Value::Object(_) => std::slice::from_ref(value),
+        _ => {
+            reader.error(value.line, format_args!("{place}{name}"), must_be("a list of objects", value), None);
+            return Vec::new();
+        }
+    };
+    let entries = entries.iter().enumerate();
+    entries.filter_map(|(index, entry)| read_one(reader, &format_args!("{place}{name}[{index}]"), entry)).collect()
+}
+
+fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> Option<Claim> {
+    if !matches!(entry.value, Value::Object(_)) {
+        reader.error(entry.line, place, must_be("an object", entry), None);
+        return None;
+    }
+    let known: Vec<&str> = TYPES.iter().map(|(name, ..)| *name).collect();
+    let written = given(entry, "type");
+    let name = match written.map(|name| (name, name.as_str())) {
+        None => "equals",
+        Some((_, Some(name))) => name,
+        Some((name, None)) => {
+            reader.error(name.line, format_args!("{place}.type"), must_be("a text", name), None);
+            return None;
+        }
+    };
+    let Some((name, keys, needs)) = TYPES.iter().find(|(known, ..)| *known == name) else {
+        let message = format!("there is no assertion of the type {name:?}");
+        reader.error(entry.line, format_args!("{place}.type"), message, did_you_mean(name, &known));
+        return None;
+    };
+    let allowed: Vec<&str> = keys.iter().chain(COMMON_KEYS).copied().collect();
+    let mut is_right = no_other_keys(reader, place, entry, &allowed, &format!("an assertion of the type {name:?}"));
+    if let Some(value) = given(entry, "value").filter(|value| matches!(value.value, Value::Object(_))) {
+        let inside: &[&str] = match *name {
+            "tool_called" => &["name", "arguments"],
+            "tool_result" => &["tool", "result"],
+            _ => &[],
+        };
+        if !inside.is_empty() {
+            is_right &= no_other_keys(reader, &format_args!("{place}.value"), value, inside, name);
+        }
+    }
+    // Null is a value to compare with for two types, and nothing for all others.
+    let is_given = |key: &&str| match *name {
+        "equals" | "json_path" if *key == "value" => entry.get(key).is_some(),
+        _ => given(entry, key).is_some(),
+    };
+    if !needs.iter().any(is_given) {
+        let message = format!("is missing: an assertion of the type {name:?} needs it");
+        reader.error(entry.line, format_args!("{place}.{}", needs[0]), message, None);
+        is_right = false;
+    }
+    let negate = match given(entry, "negate").map(|negate| (negate, &negate.value)) {
+        None => false,
+        Some((_, Value::Bool(negate))) => *negate,
+        Some((negate, _)) => {
+            reader.error(negate.line, format_args!("{place}.negate"), must_be("true or false", negate), None);
+            is_right = false;
+            false
+        }
+    };
+    let message = given(entry, "message").and_then(|message| {
+        let text = message.as_str().map(str::to_owned);
+        if text.is_none() {
+            reader.error(message.line, format_args!("{place}.message"), must_be("a text", message), None);
+            is_right = false;
+        }
+        text
+    });
+    if !is_right {
+        return None;
+    }
+    let kind = kind(name, entry).unwrap_or_else(|why| {
+        reader.broken_one(entry.line, place, why.clone());
+        ClaimKind::Broken { name, why }
+    });
+    Some(Claim { kind, negate, message, written: JsonText::from(entry) })
+}
+
+/// Reads what the type compares with; an error is why it cannot be evaluated.
+fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
+    let value = given(entry, "value");
+    // Given or null: both compare, for the types that ask for it.
+    let exact = || entry.get("value").cloned();
+    let text = |key: &str| match given(entry, key) {
+        None => Ok(None),
+        Some(value) => value.as_str().map(Some).ok_or_else(|| format!("{key} {}", must_be("a text", value))),
+    };
+    let needed = |key: &str| text(key)?.ok_or_else(|| format!("{key} is missing"));
+    let options = || given(entry, "options").cloned();
+    let reference = |key: &str, prefix: &str| {
+        let reference = needed(key)?;
+        let id = reference.strip_prefix(prefix).filter(|id| !id.is_empty());
+        id.map(str::to_owned)
+            .ok_or_else(|| format!("{key} must begin with {prefix}, as in {prefix}ID, not be {reference:?}"))
+    };
+    Ok(match name {
+        "contains" => ClaimKind::Contains(exact().ok_or("value is missing")?),
+        "not_contains" => ClaimKind::NotContains(exact().ok_or("value is missing")?),
+        "regex" => {
+            let pattern = text("pattern")?.map_or_else(|| needed("value"), Ok)?;
+            ClaimKind::Regex(Re2Pattern::new(pattern).map_err(|error| error.to_string())?)
+        }
+        "json_path" => ClaimKind::JsonPath { path: JsonPath::parse(needed("path")?)?, value: exact() },
+        "type" => {
+            let written = needed("value")?;
+            let name = JsonType::named(written).ok_or_else(|| {
+                format!("{written:?} is no type; there are string, number, boolean, array, object and null")
+            })?;
+            ClaimKind::Type { path: text("path")?.map(JsonPath::parse).transpose()?, name }
+        }
+        "tool_called" => tool_called(text("name")?, value)?,
+        "tool_result" => {
+            let value = value.ok_or("value is missing")?;
+            let tool = value.get("tool").and_then(Json::as_str).filter(|tool| !tool.is_empty());
+            let tool = tool.ok_or("value.tool must name a tool")?.to_owned();
+            ClaimKind::ToolResult { tool, result: value.get("result").cloned() }
+        }
+        "agent" => ClaimKind::Agent { agent: reference("use", "agents:")?, options: options() },
+        "script" => {
+            let script = match text("use")? {
+                Some(_) => reference("use", "scripts:")?,
+                None => needed("script")?.to_owned(),
+            };
+            ClaimKind::Script { script, options: options() }
+        }
+        _ => ClaimKind::Equals(exact().ok_or("value is missing")?),
+    })
+}
+
+/// `name`, or `value` as a text, a list of texts, or an object with `name` and `arguments`.
+fn tool_called(name: Option<&str>, value: Option<&Json>) -> Result<ClaimKind, String> {
+    let from_value = match value.map(|value| (value, &value.value)) {
+        None | Some((_, Value::Object(_))) => None,
+        Some((_, Value::String(tool))) => Some(vec![tool.clone()]),
+        Some((_, Value::Array(tools))) => {
+            let tools: Option<Vec<String>> = tools.iter().map(|tool| tool.as_str().map(str::to_owned)).collect();
+            Some(tools.ok_or("value must be a list of texts")?)
+        }
+        Some((value, _)) => return Err(format!("value {}", must_be("a text, a list of texts or an object", value))),
+    };
+    let inside = value.and_then(|value| value.get("name")).and_then(Json::as_str);
+    let named = name.or(inside).map(|tool| vec![tool.to_owned()]);
+    let tools = named.or(from_value).ok_or("it names no tool")?;
+    Ok(ClaimKind::ToolCalled { tools, arguments: value.and_then(|value| value.get("arguments")).cloned() })
+}
+
+fn no_other_keys(
+    reader: &mut Reader<'_>,
+    place: &dyn fmt::Display,
+    object: &Json,
+    allowed: &[&str],
+    what: &str,
+) -> bool {
+    let mut is_right = true;
+    for (key, value) in object.members().iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
+        let message = format!("{what} has no such key");
+        reader.error(value.line, format_args!("{place}.{key}"), message, did_you_mean(key, allowed));
+        is_right = false;
+    }
+    is_right
+}
+
+/// A member that is there and not null.
+pub(super) fn given<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
+    json.get(key).filter(|value| !matches!(value.value, Value::Null))
+}
+
+/// What a value should have been, in words.
+pub(super) fn must_be(wanted: &str, value: &Json) -> String {
+    format!("must be {wanted}, not {}", value.kind())
+}

@@ -1,0 +1,448 @@
+//! Test files of Agent Test Framework V2: JSON objects one after the other, each a case.
+//!
+//! An object stands on one line or is spread over lines; blank lines and lines that begin with `//` stand between and inside
+//! them. A case is in standard mode, or in dynamic mode if it has a simulator or checkpoints. What is wrong with a case is
+//! told at the line on which its object starts.
+
+use std::collections::HashMap;
+
+use super::claim::{self, given, must_be};
+use super::contract::file_hash;
+use super::error::{SuiteErrors, did_you_mean};
+use super::reader::Reader;
+use super::timeout::Timeout;
+use super::{Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, of_file, stem};
+use crate::conversation::{Blob, JsonText, Message, Part, Role};
+use crate::json::{Json, Value};
+
+/// Turns of a dialogue when the case says nothing.
+pub const DEFAULT_TURNS: u32 = 20;
+/// Most turns that a case may ask for.
+const MAX_TURNS: f64 = 1000.0;
+
+const CASE_KEYS: &[&str] = &[
+    "id",
+    "name",
+    "input",
+    "messages",
+    "assertions",
+    "assert",
+    "options",
+    "simulator",
+    "checkpoints",
+    "max_turns",
+    "timeout",
+    "skip",
+];
+const SIMULATOR_KEYS: &[&str] = &["use", "options"];
+const CHECKPOINT_KEYS: &[&str] = &["id", "description", "assertion", "assert", "after", "required"];
+const MESSAGE_KEYS: &[&str] = &["role", "content"];
+
+/// Reads a test file.
+pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
+    let mut reader = Reader::new(path);
+    let mut lines_by_id = HashMap::new();
+    let mut cases = Vec::new();
+    let mut objects = Objects::new(text.strip_prefix('\u{feff}').unwrap_or(text));
+    while let Some(object) = objects.next() {
+        match object {
+            Ok(object) => {
+                reader.line = Some(object.line);
+                reader.case = None;
+                cases.extend(reader.framework_case(&object, &mut lines_by_id, defaults));
+            }
+            Err(error) => {
+                // Where the next object begins is anybody's guess.
+                (reader.line, reader.case) = (None, None);
+                let message = format!("not JSON: column {}: {}", error.column, error.message);
+                reader.push_error(error.line, None, message, None);
+                break;
+            }
+        }
+    }
+    if lines_by_id.is_empty() && reader.errors.is_empty() {
+        return Err(of_file(path, 0, "the file holds no cases".to_owned(), None));
+    }
+    reader.refuse()?;
+    Ok(Suite {
+        path: path.to_owned(),
+        dialect: Dialect::Framework,
+        tool_name: stem(path).to_owned(),
+        tier: Tier::Golden,
+        file_hash: file_hash(bytes),
+        metadata: None,
+        cases,
+        warnings: reader.warnings,
+        broken: reader.broken,
+    })
+}
+
+/// A case of one message and no assertions, as given on a command line.
+#[must_use]
+pub fn literal(message: &str) -> String {
+    let mut text = String::from("{\"id\": \"message\", \"input\": ");
+    crate::json::write_string(message, &mut text);
+    text.push_str("}\n");
+    text
+}
+
+/// The JSON objects of a file, one after the other.
+struct Objects<'a> {
+    lines: std::str::SplitInclusive<'a, char>,
+    /// The line that comes next, counted from 1.
+    line: u32,
+}
+
+impl<'a> Objects<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { lines: text.split_inclusive('\n'), line: 1 }
+    }
+
+    /// Collects lines until they are a whole value: braces are counted outside of texts, which never go over lines.
+    fn next(&mut self) -> Option<Result<Json, crate::json::ParseError>> {
+        let mut text = String::new();
+        let mut first = self.line;
+        let mut depth = 0_i64;
+        for line in self.lines.by_ref() {
+            let is_comment = line.trim_start().starts_with("//");
+            if text.is_empty() && (is_comment || line.trim().is_empty()) {
+                self.line += 1;
+                first = self.line;
+                continue;
+            }
+            self.line += 1;
+            // A line of its own, so that errors name the right one.
+            text.push_str(if is_comment { "\n" } else { line });
+            if !is_comment {
+                depth += nesting(line);
+            }
+            if depth <= 0 {
+                break;
+            }
+        }
+        (!text.trim().is_empty()).then(|| Json::parse_from_line(text.trim_end(), first))
+    }
+}
+
+/// How many more objects and lists a line opens than it closes.
+fn nesting(line: &str) -> i64 {
+    let (mut depth, mut in_text, mut escaped) = (0, false, false);
+    for byte in line.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => depth += 1,
+            b'}' | b']' if !in_text => depth -= 1,
+            _ => {}
+        }
+    }
+    depth
+}
+
+impl Reader<'_> {
+    /// Reads one case; `None` when it cannot be run.
+    fn framework_case(&mut self, json: &Json, lines: &mut HashMap<String, u32>, defaults: &Defaults) -> Option<Case> {
+        if !matches!(json.value, Value::Object(_)) {
+            lines.insert(format!("line {}", json.line), json.line);
+            self.push_error(json.line, None, must_be("an object", json).replace("must", "a case must"), None);
+            return None;
+        }
+        let id = given(json, "id").and_then(Json::as_str).filter(|id| !id.is_empty());
+        let Some(id) = id else {
+            lines.insert(format!("line {}", json.line), json.line);
+            let message = "a case needs an id, which is a text".to_owned();
+            self.error(json.line, "id", message, None);
+            return None;
+        };
+        self.case = Some(id.to_owned());
+        if let Some(first) = lines.get(id) {
+            let hint = "results and baselines are keyed by id".to_owned();
+            self.error(json.line, "id", format!("the id is already used on line {first}"), Some(hint));
+        } else {
+            lines.insert(id.to_owned(), json.line);
+        }
+        self.warn_unknown(json, "", CASE_KEYS);
+        let errors = self.errors.len();
+        let is_dynamic = given(json, "simulator").is_some() || given(json, "checkpoints").is_some();
+        let messages = self.messages(json);
+        if messages.is_empty() && !is_dynamic && self.errors.len() == errors {
+            let message = "the case needs an input or messages".to_owned();
+            self.error(json.line, "input", message, None);
+        }
+        let timeout = self.timeout(json);
+        let skip = match given(json, "skip").map(|skip| (skip, &skip.value)) {
+            None => false,
+            Some((_, Value::Bool(skip))) => *skip,
+            Some((skip, _)) => {
+                self.error(skip.line, "skip", must_be("true or false", skip), None);
+                false
+            }
+        };
+        let options = given(json, "options").filter(|options| {
+            let is_object = matches!(options.value, Value::Object(_));
+            if !is_object {
+                self.error(options.line, "options", must_be("an object", options), None);
+            }
+            is_object
+        });
+        let mode = if is_dynamic { Mode::Dynamic(self.dialogue(json, defaults)) } else { Mode::Single };
+        let claims = claim::read(self, "", json, ["assertions", "assert"]);
+        (self.errors.len() == errors).then(|| Case {
+            id: id.to_owned(),
+            line: json.line,
+            description: given(json, "name").and_then(Json::as_str).unwrap_or_default().to_owned(),
+            labels: Labels::default(),
+            messages,
+            mode,
+            assertions: Vec::new(),
+            claims,
+            timeout,
+            skip,
+            options: options.map(JsonText::from),
+        })
+    }
+
+    fn timeout(&mut self, json: &Json) -> Option<Timeout> {
+        let written = given(json, "timeout")?;
+        let read = written.as_str().ok_or_else(|| must_be("a text such as \"2m\"", written)).and_then(Timeout::parse);
+        match read {
+            Ok(timeout) => Some(timeout),
+            Err(why) => {
+                self.error(written.line, "timeout", why, None);
+                None
+            }
+        }
+    }
+
+    /// `messages`, else `input`, which is a text, a message, or a list of messages.
+    fn messages(&mut self, json: &Json) -> Vec<Message> {
+        if let Some(messages) = given(json, "messages") {
+            return self.message_list("messages", messages);
+        }
+        match given(json, "input").map(|input| (input, &input.value)) {
+            None => Vec::new(),
+            Some((_, Value::String(text))) => Some(text)
+                .filter(|text| !text.is_empty())
+                .map(|text| Message::user(text.as_str()))
+                .into_iter()
+                .collect(),
+            Some((input, Value::Object(_))) => self.message("input", input).into_iter().collect(),
+            Some((input, Value::Array(_))) => self.message_list("input", input),
+            Some((input, _)) => {
+                self.error(input.line, "input", must_be("a text, a message or a list of messages", input), None);
+                Vec::new()
+            }
+        }
+    }
+
+    fn message_list(&mut self, field: &str, json: &Json) -> Vec<Message> {
+        let Some(items) = json.as_array() else {
+            self.error(json.line, field, must_be("a list of messages", json), None);
+            return Vec::new();
+        };
+        let items = items.iter().enumerate();
+        items.filter_map(|(index, item)| self.message(&format!("{field}[{index}]"), item)).collect()
+    }
+
+    fn message(&mut self, field: &str, json: &Json) -> Option<Message> {
+        if !matches!(json.value, Value::Object(_)) {
+            self.error(json.line, field, must_be("a message with role and content", json), None);
+            return None;
+        }
+        self.warn_unknown(json, &format!("{field}."), MESSAGE_KEYS);
+        let roles =
+            [("user", Role::User), ("assistant", Role::Assistant), ("system", Role::System), ("tool", Role::Tool)];
+        let written = given(json, "role").and_then(Json::as_str).unwrap_or_default();
+        let role = roles.iter().find(|(name, _)| *name == written).map(|(_, role)| *role);
+        if role.is_none() {
+            let names = roles.map(|(name, _)| name);
+            let message = format!("must be one of {}, not {written:?}", names.join(", "));
+            self.error(json.line, format_args!("{field}.role"), message, did_you_mean(written, &names));
+        }
+        let content = format!("{field}.content");
+        let parts = match given(json, "content").map(|content| (content, &content.value)) {
+            Some((_, Value::String(text))) => vec![Part::Text(text.clone())],
+            Some((_, Value::Array(parts))) => {
+                let parts = parts.iter().enumerate();
+                parts.filter_map(|(index, part)| self.part(&format!("{content}[{index}]"), part)).collect()
+            }
+            Some((value, _)) => {
+                self.error(value.line, content, must_be("a text or a list of parts", value), None);
+                return None;
+            }
+            None => {
+                self.error(json.line, content, "is missing".to_owned(), None);
+                return None;
+            }
+        };
+        Some(Message { role: role?, parts })
+    }
+
+    /// A part of a message: text, or something that is named by where it is.
+    fn part(&mut self, field: &str, json: &Json) -> Option<Part> {
+        let kind = given(json, "type").and_then(Json::as_str);
+        let Some(kind) = kind else {
+            self.error(json.line, field, "a part must be an object with a type".to_owned(), None);
+            return None;
+        };
+        if kind == "text" {
+            let text = given(json, "text").and_then(Json::as_str);
+            if text.is_none() {
+                self.error(json.line, format_args!("{field}.text"), "must be a text".to_owned(), None);
+            }
+            return text.map(|text| Part::Text(text.to_owned()));
+        }
+        let source = ["source", "url"].iter().find_map(|key| given(json, key).and_then(Json::as_str));
+        let Some(source) = source.filter(|source| !source.is_empty()) else {
+            let message = format!("a part of the type {kind:?} needs a source or a url");
+            self.error(json.line, format_args!("{field}.source"), message, None);
+            return None;
+        };
+        if source.starts_with("file:") {
+            let message = "files beside the suite cannot be sent by this version".to_owned();
+            let hint = "an address that the agent can fetch is sent as it is".to_owned();
+            self.error(json.line, format_args!("{field}.source"), message, Some(hint));
+            return None;
+        }
+        let media_type = given(json, "media_type").and_then(Json::as_str).map(str::to_owned);
+        // `image` alone says which sort of media, not which format.
+        let media_type =
+            media_type.unwrap_or_else(|| if kind.contains('/') { kind.to_owned() } else { format!("{kind}/*") });
+        let name = given(json, "name").and_then(Json::as_str).unwrap_or_default().to_owned();
+        Some(Part::Blob(Blob { media_type, name, uri: source.to_owned(), written: Some(JsonText::from(json)) }))
+    }
+
+    fn dialogue(&mut self, json: &Json, defaults: &Defaults) -> Dialogue {
+        let simulator = self.simulator(json, defaults);
+        let max_turns = match given(json, "max_turns").map(|turns| (turns, turns.as_f64())) {
+            None => DEFAULT_TURNS,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+            Some((_, Some(turns))) if (1.0..=MAX_TURNS).contains(&turns) && turns.fract() == 0.0 => turns as u32,
+            Some((turns, _)) => {
+                let message = format!("must be a whole number from 1 to {MAX_TURNS}, not {turns}");
+                self.error(turns.line, "max_turns", message, None);
+                DEFAULT_TURNS
+            }
+        };
+        let checkpoints = match given(json, "checkpoints").and_then(Json::as_array) {
+            Some(items) if !items.is_empty() => self.checkpoints(items),
+            _ => {
+                let message = "a case with a simulator needs a list of checkpoints".to_owned();
+                self.error(json.line, "checkpoints", message, None);
+                Vec::new()
+            }
+        };
+        Dialogue { simulator, checkpoints, max_turns }
+    }
+
+    fn simulator(&mut self, json: &Json, defaults: &Defaults) -> Simulator {
+        let written = given(json, "simulator");
+        if let Some(simulator) = written {
+            if matches!(simulator.value, Value::Object(_)) {
+                self.warn_unknown(simulator, "simulator.", SIMULATOR_KEYS);
+            } else {
+                self.error(simulator.line, "simulator", must_be("an object with use", simulator), None);
+            }
+        }
+        let agent = written.and_then(|simulator| given(simulator, "use")).and_then(Json::as_str);
+        let agent = agent.map(str::to_owned).or_else(|| defaults.simulator.clone()).filter(|agent| !agent.is_empty());
+        if agent.is_none() {
+            let message = "a case with checkpoints needs a simulator".to_owned();
+            let hint = "name one with simulator.use, or for all cases with --simulator".to_owned();
+            self.error(json.line, "simulator.use", message, Some(hint));
+        }
+        let agent = agent.unwrap_or_default();
+        if agent.contains(':') && !agent.contains("://") {
+            let message = format!("{agent:?} has a prefix, and a simulator is named without one");
+            self.error(json.line, "simulator.use", message, None);
+        }
+        let options = written.and_then(|simulator| given(simulator, "options"));
+        Simulator { agent, options: options.cloned() }
+    }
+
+    fn checkpoints(&mut self, items: &[Json]) -> Vec<Checkpoint> {
+        let mut checkpoints: Vec<Checkpoint> = Vec::new();
+        let mut waits: Vec<Vec<String>> = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let id = given(item, "id").and_then(Json::as_str).filter(|id| !id.is_empty());
+            let Some(id) = id else {
+                let message = "a checkpoint needs an id, which is a text".to_owned();
+                self.error(item.line, format_args!("checkpoints[{index}].id"), message, None);
+                continue;
+            };
+            if checkpoints.iter().any(|other| other.id == id) {
+                let message = format!("there are two checkpoints {id:?}");
+                self.error(item.line, format_args!("checkpoints[{index}].id"), message, None);
+            }
+            let place = format!("checkpoint {id:?}, ");
+            self.warn_unknown(item, &place, CHECKPOINT_KEYS);
+            let errors = self.errors.len();
+            let claims = claim::read(self, &place, item, ["assertion", "assert"]);
+            if claims.is_empty() && self.errors.len() == errors {
+                self.error(item.line, format_args!("{place}assertion"), "is missing".to_owned(), None);
+            }
+            waits.push(self.texts(&format!("{place}after"), given(item, "after")));
+            let required = match given(item, "required").map(|required| (required, &required.value)) {
+                None => true,
+                Some((_, Value::Bool(required))) => *required,
+                Some((required, _)) => {
+                    self.error(
+                        required.line,
+                        format_args!("{place}required"),
+                        must_be("true or false", required),
+                        None,
+                    );
+                    true
+                }
+            };
+            let description = given(item, "description").and_then(Json::as_str).unwrap_or_default().to_owned();
+            checkpoints.push(Checkpoint { id: id.to_owned(), description, claims, after: Vec::new(), required });
+        }
+        self.order(&mut checkpoints, &waits);
+        checkpoints
+    }
+
+    /// Turns the names of `after` into positions; they must exist and must not wait for each other.
+    fn order(&mut self, checkpoints: &mut [Checkpoint], waits: &[Vec<String>]) {
+        let ids: Vec<String> = checkpoints.iter().map(|checkpoint| checkpoint.id.clone()).collect();
+        for (checkpoint, waits) in checkpoints.iter_mut().zip(waits) {
+            for id in waits {
+                if let Some(position) = ids.iter().position(|other| other == id) {
+                    checkpoint.after.push(position);
+                } else {
+                    let known: Vec<&str> = ids.iter().map(String::as_str).collect();
+                    let field = format!("checkpoint {:?}, after", checkpoint.id);
+                    self.error(0, field, format!("there is no checkpoint {id:?}"), did_you_mean(id, &known));
+                }
+            }
+        }
+        // What can be reached in some order leaves; what is left waits for itself.
+        let mut open: Vec<usize> = (0..checkpoints.len()).collect();
+        loop {
+            let before = open.len();
+            let waiting = open.clone();
+            open.retain(|position| checkpoints[*position].after.iter().any(|after| waiting.contains(after)));
+            if open.len() == before {
+                break;
+            }
+        }
+        if !open.is_empty() {
+            let names: Vec<&str> = open.iter().map(|position| ids[*position].as_str()).collect();
+            let message = format!("these wait for each other, so none can ever be reached: {}", names.join(", "));
+            self.error(0, "checkpoints", message, None);
+        }
+    }
+
+    fn texts(&mut self, field: &str, list: Option<&Json>) -> Vec<String> {
+        let Some(list) = list else { return Vec::new() };
+        let texts: Option<Vec<String>> =
+            list.as_array().and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+        if texts.is_none() {
+            self.error(list.line, field, must_be("a list of ids", list), None);
+        }
+        texts.unwrap_or_default()
+    }
+}

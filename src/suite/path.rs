@@ -1,0 +1,94 @@
+//! Paths into JSON as Agent Test Framework V2 writes them: an optional `$`, keys behind dots, and `[n]`.
+
+use crate::json::Json;
+
+/// A path such as `$.items[1].name`; `$` alone is the whole value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonPath {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl JsonPath {
+    /// Reads a path.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people: there are no wildcards, filters or slices.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let refuse = |why: &str| format!("{text:?} is no path: {why}; write it like $.items[0].name");
+        if text.is_empty() {
+            return Err(refuse("it is empty"));
+        }
+        let mut rest = match text.strip_prefix('$') {
+            Some(rest) if rest.is_empty() || rest.starts_with(['.', '[']) => rest.to_owned(),
+            // Without the root a path begins with a key or an index.
+            _ if text.starts_with('[') => text.to_owned(),
+            _ => format!(".{text}"),
+        };
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            if let Some(inside) = rest.strip_prefix('[') {
+                let (index, after) = inside.split_once(']').ok_or_else(|| refuse("a bracket is not closed"))?;
+                let is_number = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
+                if !is_number {
+                    return Err(refuse("only numbers from 0 on stand in brackets"));
+                }
+                // An index beyond usize is beyond any list.
+                steps.push(Step::Index(index.parse().unwrap_or(usize::MAX)));
+                rest = after.to_owned();
+            } else if let Some(behind) = rest.strip_prefix('.') {
+                let end = behind.find(['.', '[']).unwrap_or(behind.len());
+                let (key, after) = behind.split_at(end);
+                if key.is_empty() || key == "*" {
+                    return Err(refuse("a key must stand behind each dot"));
+                }
+                steps.push(Step::Key(key.to_owned()));
+                rest = after.to_owned();
+            } else {
+                return Err(refuse("a dot or a bracket must stand behind a bracket"));
+            }
+        }
+        Ok(Self { steps })
+    }
+
+    /// What stands there; `None` where there is nothing, which is not `null`.
+    #[must_use]
+    pub fn get<'a>(&self, json: &'a Json) -> Option<&'a Json> {
+        self.steps.iter().try_fold(json, |json, step| match step {
+            Step::Key(key) => json.get(key),
+            Step::Index(index) => json.as_array()?.get(*index),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_at_a_path() {
+        let json = Json::parse(r#"{"a": {"b": [1, {"c-d": null}]}, "$x": 2, "ü": [[3]]}"#).expect("JSON");
+        for (path, found) in [
+            ("$", Some(json.stringify().as_str())),
+            ("$.a.b[0]", Some("1")),
+            ("a.b[1].c-d", Some("null")),
+            ("$.a.b[2]", None),
+            ("$.a.b.c", None),
+            ("$x", Some("2")),
+            ("ü[0][0]", Some("3")),
+            ("$[0]", None),
+            ("a.b[99999999999999999999]", None),
+        ] {
+            let read = JsonPath::parse(path).expect(path);
+            assert_eq!(read.get(&json).map(Json::stringify).as_deref(), found, "{path}");
+        }
+        for wrong in ["", "$.", "$..a", "a[", "a[-1]", "a[*]", "$.*", "a[0]b", "a.", "['a']"] {
+            assert!(JsonPath::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

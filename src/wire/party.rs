@@ -1,0 +1,139 @@
+//! `Simulator` and `Validator` of `forge.agent.v1`, and the options that a suite gives along.
+
+use super::agent as pb;
+use super::call::{json_to_proto, message_from_proto, message_to_proto, shorten, tool_call_to_proto};
+use crate::conversation::{JsonText, Message, ToolCall};
+use crate::json::{Json, Value};
+
+/// What a suite says about a call: the keys that are known each in its field, all others unchanged.
+#[must_use]
+pub fn options_to_proto(options: &Json) -> pb::Options {
+    let json = |value: &Json| json_to_proto(&JsonText::from(value));
+    let mut wire = pb::Options::default();
+    for (key, value) in options.members() {
+        match (key.as_str(), &value.value) {
+            ("connector", Value::String(connector)) => wire.connector = Some(connector.clone()),
+            ("mode", Value::String(mode)) => wire.mode = Some(mode.clone()),
+            ("search", _) => wire.search = Some(json(value)),
+            ("skip", _) => wire.skip = Some(json(value)),
+            ("metadata", Value::Object(members)) => {
+                wire.metadata = members.iter().map(|(key, value)| (key.clone(), json(value))).collect();
+            }
+            _ => {
+                wire.extra.insert(key.clone(), json(value));
+            }
+        }
+    }
+    wire
+}
+
+/// What a simulated user is told before it speaks.
+#[derive(Debug, Clone)]
+pub struct NextInput<'a> {
+    /// Who the user is.
+    pub persona: &'a str,
+    /// What the user wants.
+    pub goal: &'a str,
+    /// What was said so far.
+    pub conversation: &'a [Message],
+    /// Number of the turn that it speaks in, from 1.
+    pub turn: u32,
+    /// Most turns.
+    pub max_turns: u32,
+    /// Checkpoints by id and description, and the turn in which each was reached.
+    pub checkpoints: Vec<(&'a str, &'a str, Option<u32>)>,
+    /// Options of the simulator, an object.
+    pub options: &'a Json,
+}
+
+/// What a simulated user says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// The message; `None` when it has nothing to say.
+    pub message: Option<Message>,
+    /// Whether its goal is achieved, or it gave up: nothing follows.
+    pub is_last: bool,
+}
+
+/// A request for what the user says next.
+#[must_use]
+pub fn next_input_to_proto(context: pb::CallContext, asked: &NextInput<'_>) -> pb::NextInputRequest {
+    let checkpoint = |(id, description, reached): &(&str, &str, Option<u32>)| pb::Checkpoint {
+        checkpoint_id: (*id).to_owned(),
+        description: (*description).to_owned(),
+        after: Vec::new(),
+        reached_at_turn: *reached,
+    };
+    let (reached, pending): (Vec<_>, Vec<_>) = asked.checkpoints.iter().partition(|(.., reached)| reached.is_some());
+    pb::NextInputRequest {
+        context: Some(context),
+        persona: asked.persona.to_owned(),
+        goal: asked.goal.to_owned(),
+        conversation: asked.conversation.iter().map(message_to_proto).collect(),
+        turn_number: asked.turn,
+        max_turns: asked.max_turns,
+        reached: reached.into_iter().map(checkpoint).collect(),
+        pending: pending.into_iter().map(checkpoint).collect(),
+        options: Some(options_to_proto(asked.options)),
+    }
+}
+
+/// Reads what the user says.
+#[must_use]
+pub fn input_from_proto(response: pb::NextInputResponse) -> Input {
+    let message = response.input.map(message_from_proto).map(|message| Message {
+        // Whatever the simulator calls itself, it speaks for the user.
+        role: crate::conversation::Role::User,
+        ..message
+    });
+    let says_something = |message: &Message| {
+        message.parts.iter().any(|part| match part {
+            crate::conversation::Part::Text(text) => !text.is_empty(),
+            crate::conversation::Part::Reasoning(_) => false,
+            crate::conversation::Part::Data(_) | crate::conversation::Part::Blob(_) => true,
+        })
+    };
+    Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up }
+}
+
+/// What a validator is told.
+#[derive(Debug, Clone)]
+pub struct Judgement<'a> {
+    /// The answer that is judged.
+    pub output: &'a str,
+    /// What must hold of it, in words; may be empty when the metadata say it.
+    pub criteria: &'a str,
+    /// What was said before it.
+    pub conversation: &'a [Message],
+    /// The tool calls on the way to it.
+    pub tool_calls: &'a [ToolCall],
+    /// Options of the assertion, an object.
+    pub options: &'a Json,
+    /// Type of the assertion.
+    pub assertion: &'a str,
+}
+
+/// A request for a verdict.
+#[must_use]
+pub fn judgement_to_proto(context: pb::CallContext, asked: &Judgement<'_>) -> pb::ValidateRequest {
+    let options = options_to_proto(asked.options);
+    pb::ValidateRequest {
+        context: Some(context),
+        output: Some(message_to_proto(&Message::assistant(asked.output))),
+        criteria: asked.criteria.to_owned(),
+        conversation: asked.conversation.iter().map(message_to_proto).collect(),
+        tool_calls: asked.tool_calls.iter().map(tool_call_to_proto).collect(),
+        metadata: options.metadata.clone(),
+        options: Some(options),
+        assertion_name: asked.assertion.to_owned(),
+    }
+}
+
+/// Reads a verdict: whether it passed, and why.
+///
+/// # Errors
+/// When it holds no verdict: an answer of nothing but defaults is none.
+pub fn verdict_from_proto(response: &pb::ValidateResponse) -> Result<(bool, String), String> {
+    let passed = response.passed.ok_or("its answer holds no verdict")?;
+    Ok((passed, shorten(&response.reason)))
+}
