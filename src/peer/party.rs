@@ -114,8 +114,11 @@ impl Agent {
     fn failed(&self, status: &Status) -> Silence {
         match status.code() {
             // Nobody reads the name of the status who wants to know what went wrong.
-            Code::Internal | Code::Unknown | Code::Unavailable if !status.message().is_empty() => {
+            Code::Internal | Code::Unknown if !status.message().is_empty() => {
                 Silence::Failed(shorten(status.message()))
+            }
+            Code::Unavailable => {
+                Silence::Failed(format!("{} cannot be reached: {}", self.url, shorten(status.message())))
             }
             code => Silence::Failed(format!("{} answered with {code:?}: {}", self.url, shorten(status.message()))),
         }

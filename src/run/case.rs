@@ -20,6 +20,9 @@ use crate::suite::{Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
+/// Longest answer that is judged on a runtime thread, in bytes: the JSON in it is read, patterns go over it.
+const QUICK_BYTES: usize = 256 << 10;
+
 /// A case that was announced in the log.
 pub(super) struct Started {
     /// Id of its first call of the agent.
@@ -139,7 +142,8 @@ async fn judge(
     let price = shared.price(exchange.model.as_deref()).filter(|_| is_measured || exchange.failure.is_none());
     let is_slow = (price.is_some() && !is_measured)
         || shared.schemas.is_slow(&exchange.transcript.tool_calls)
-        || planned.case().assertions.iter().any(Assertion::is_slow);
+        || planned.case().assertions.iter().any(Assertion::is_slow)
+        || exchange.transcript.response.len() > QUICK_BYTES;
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);

@@ -25,7 +25,7 @@ pub(super) async fn describe(host: &Host, inbound: Inbound, out: Outbound) {
         ..About::default()
     };
     unary(host, inbound, out, about, |request| match description(host, &request) {
-        Ok(response) => Answer::Message(response.encode_to_vec()),
+        Ok(response) => Answer::Message(std::time::Duration::ZERO, response.encode_to_vec()),
         Err(status) => Answer::Status(status),
     })
     .await;

@@ -1,5 +1,7 @@
 //! The scripted simulator and the scripted validator: one request, one answer.
 
+use std::time::Duration;
+
 use prost::Message as _;
 use tonic::Status;
 
@@ -13,8 +15,8 @@ use crate::wire::agent::{
 
 /// What a call with one answer comes to.
 pub(super) enum Answer {
-    /// The encoded answer, and OK.
-    Message(Vec<u8>),
+    /// After a time the encoded answer, and OK.
+    Message(Duration, Vec<u8>),
     /// No answer but a status.
     Status(Status),
     /// Nothing, until the peer gives up.
@@ -54,7 +56,7 @@ pub(super) async fn next_input(host: &Host, inbound: Inbound, out: Outbound) {
         match answers.and_then(|answers| answers.get(turn).or(answers.last())) {
             None => Answer::Status(Status::not_found(format!("the simulator script has no case {case_id:?}"))),
             Some(SimulatorAnswer::Trouble(trouble)) => trouble.into(),
-            Some(SimulatorAnswer::Input { input, goal_achieved }) => {
+            Some(SimulatorAnswer::Input { input, goal_achieved, wait }) => {
                 let input = input.clone().map(|text| Message {
                     role: Role::User.into(),
                     parts: vec![Part { content: Some(part::Content::Text(text)) }],
@@ -62,7 +64,7 @@ pub(super) async fn next_input(host: &Host, inbound: Inbound, out: Outbound) {
                 });
                 let response =
                     NextInputResponse { input, goal_achieved: *goal_achieved, ..NextInputResponse::default() };
-                Answer::Message(response.encode_to_vec())
+                Answer::Message(*wait, response.encode_to_vec())
             }
         }
     };
@@ -99,7 +101,7 @@ pub(super) async fn validate(host: &Host, inbound: Inbound, out: Outbound) {
             Some(ValidatorAnswer::Judgement { passed, reason }) => {
                 let response =
                     ValidateResponse { passed: Some(*passed), reason: reason.clone(), ..ValidateResponse::default() };
-                Answer::Message(response.encode_to_vec())
+                Answer::Message(Duration::ZERO, response.encode_to_vec())
             }
         }
     };
@@ -128,13 +130,21 @@ pub(super) async fn unary<M: prost::Message + Default>(
 
 async fn send(answer: Answer, logged: LoggedCall, inbound: Inbound, mut out: Outbound) {
     match answer {
-        Answer::Message(message) => match out.message(&message).await {
-            Ok(()) => {
-                logged.end(End::Ok);
-                out.finish(Status::ok(""), inbound).await;
+        Answer::Message(wait, message) => {
+            if !wait.is_zero() {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    gone = out.gone() => return logged.end(gone.end()),
+                }
             }
-            Err(gone) => logged.end(gone.end()),
-        },
+            match out.message(&message).await {
+                Ok(()) => {
+                    logged.end(End::Ok);
+                    out.finish(Status::ok(""), inbound).await;
+                }
+                Err(gone) => logged.end(gone.end()),
+            }
+        }
         Answer::Status(status) => {
             logged.end(End::Status);
             out.finish(status, inbound).await;

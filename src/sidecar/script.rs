@@ -129,6 +129,8 @@ pub enum SimulatorAnswer {
         input: Option<String>,
         /// Whether the user has got what they wanted.
         goal_achieved: bool,
+        /// Time that the answer takes.
+        wait: Duration,
     },
     /// Trouble instead of an answer.
     Trouble(Trouble),
