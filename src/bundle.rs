@@ -64,6 +64,8 @@ pub enum Role {
     Registry,
     /// An earlier result to compare with; there is at most one.
     Baseline,
+    /// A file that a case sends to the agent.
+    Attachment,
 }
 
 /// An opened bundle: path → what it is for, and its bytes.

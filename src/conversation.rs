@@ -4,6 +4,7 @@
 //! Plain data, the same for every transport. How it travels is the business of [`crate::wire`]; whether an agent kept
 //! the rules of a stream is decided in `peer::stream`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::json::{Json, ParseError};
@@ -110,10 +111,48 @@ pub struct Blob {
     pub media_type: String,
     /// Name for people, may be empty.
     pub name: String,
-    /// Where it is.
-    pub uri: String,
+    /// Where it is, or what it holds.
+    pub source: Source,
     /// The part as a suite wrote it.
     pub written: Option<JsonText>,
+}
+
+/// Where the content of a [`Blob`] is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// At an address that the agent can fetch.
+    Uri(String),
+    /// In a file beside the suite, by its path from the suite's folder; it is not read yet.
+    File(String),
+    /// Here.
+    Content(Content),
+}
+
+/// The bytes of a [`Blob`]; clones share them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The bytes.
+    pub bytes: Arc<[u8]>,
+    /// Their SHA-256.
+    pub sha256: [u8; 32],
+}
+
+/// Content of up to so many bytes travels inside its message, larger one in pieces.
+pub const INLINE_BYTES: usize = 256 << 10;
+
+/// The contents in some messages that travel in pieces, each once.
+#[must_use]
+pub fn large_contents(messages: &[Message]) -> Vec<Content> {
+    let mut found: Vec<Content> = Vec::new();
+    for part in messages.iter().flat_map(|message| &message.parts) {
+        if let Part::Blob(Blob { source: Source::Content(content), .. }) = part
+            && content.bytes.len() > INLINE_BYTES
+            && !found.iter().any(|other| other.sha256 == content.sha256)
+        {
+            found.push(content.clone());
+        }
+    }
+    found
 }
 
 /// Where a [`Fault`] comes from, as the agent tells it.
@@ -419,6 +458,8 @@ pub struct Description {
     pub max_concurrent_invocations: Option<u32>,
     /// Largest message it takes, in bytes, if it says so.
     pub max_message_bytes: Option<u64>,
+    /// Largest attachment it takes, in bytes, if it says so.
+    pub max_attachment_bytes: Option<u64>,
 }
 
 /// An agent's card.

@@ -46,7 +46,10 @@ impl Inputs {
             let name = name_in_bundle(&path, &bundle);
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
             match suite::parse(&path.display().to_string(), &bytes, defaults) {
-                Ok(suite) => suites.push(Suite { path: name.clone(), ..suite }),
+                Ok(suite) => {
+                    errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
+                    suites.push(Suite { path: name.clone(), ..suite });
+                }
                 Err(found) => errors.extend(found.0),
             }
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(&path, &error))?;
@@ -115,6 +118,38 @@ impl Inputs {
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.suites.iter().flat_map(Suite::findings)
     }
+}
+
+/// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it
+/// is refused like a path that does.
+fn add_files(bundle: &mut Bundle, suite: &Suite, path: &Path, name: &str) -> Result<Vec<Finding>, CliError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut findings = Vec::new();
+    for (case, file) in suite.files() {
+        let read = || -> Result<Vec<u8>, String> {
+            let real = folder.join(file).canonicalize().map_err(|error| error.to_string())?;
+            let root = folder.canonicalize().map_err(|error| error.to_string())?;
+            if !real.starts_with(root) {
+                return Err("it is a link that leads out of the folder of the suite".to_owned());
+            }
+            std::fs::read(real).map_err(|error| error.to_string())
+        };
+        match read() {
+            Ok(bytes) => {
+                let packed = Suite::file_beside(name, file);
+                bundle.add(&packed, Role::Attachment, bytes).map_err(|error| refused(&folder.join(file), &error))?;
+            }
+            Err(why) => findings.push(Finding {
+                file: path.display().to_string(),
+                line: case.line,
+                case: Some(case.id.clone()),
+                field: None,
+                message: format!("the file {file:?} cannot be read: {why}"),
+                hint: None,
+            }),
+        }
+    }
+    Ok(findings)
 }
 
 fn refused(path: &Path, error: &BundleError) -> CliError {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 use super::config::Config;
 use crate::bundle::{Bundle, BundleError, Role};
-use crate::conversation::{CancelReason, Fault, FaultOrigin};
+use crate::conversation::{CancelReason, Content, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
 use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
@@ -286,7 +287,10 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     for path in &spec.suites {
         let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
         match suite::parse(path, bytes, &defaults) {
-            Ok(suite) => suites.push(suite),
+            Ok(mut suite) => match suite.attach(&|file| attachment(&bundle, file)) {
+                Ok(()) => suites.push(suite),
+                Err(found) => errors.extend(found.0),
+            },
             Err(found) => errors.extend(found.0),
         }
     }
@@ -303,6 +307,12 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
         Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
     };
     Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry })
+}
+
+/// The content of a file that a case sends.
+fn attachment(bundle: &Bundle, file: &str) -> Option<Content> {
+    let bytes = bundle.get(file)?;
+    Some(Content { bytes: bytes.into(), sha256: Sha256::digest(bytes).into() })
 }
 
 /// What a bundle held.

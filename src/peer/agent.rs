@@ -20,10 +20,10 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use super::target::{Target, speaks_http};
-use crate::conversation::{Description, Failure};
+use crate::conversation::{Content, Description, Failure};
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
-use crate::wire::call::{description_from_proto, shorten};
+use crate::wire::call::{chunks_to_proto, description_from_proto, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// Largest message an agent may send, in bytes.
@@ -219,9 +219,11 @@ pub fn endpoint(authority: &str) -> Result<Endpoint, tonic::transport::Error> {
         .http2_max_header_list_size(MAX_HEADER_BYTES))
 }
 
-/// The frames of a call on their way out: the start frame, then whatever is sent through the channel.
+/// The frames of a call on their way out: the start frame, the pieces of its attachments, then whatever is sent through the
+/// channel.
 pub struct Outgoing {
     start: Option<InvokeRequest>,
+    chunks: Box<dyn Iterator<Item = InvokeRequest> + Send>,
     rest: mpsc::Receiver<InvokeRequest>,
     taken: Arc<OnceLock<Instant>>,
 }
@@ -239,13 +241,14 @@ impl Sent {
 }
 
 impl Outgoing {
-    /// Frames that begin with `start`, a way to send more, and a look at whether the start frame was taken.
+    /// Frames that begin with `start` and the pieces of `contents`, a way to send more, and a look at whether the start frame was taken.
     #[must_use]
-    pub fn new(start: InvokeRequest) -> (Self, mpsc::Sender<InvokeRequest>, Sent) {
+    pub fn new(start: InvokeRequest, contents: Vec<Content>) -> (Self, mpsc::Sender<InvokeRequest>, Sent) {
         let (sender, rest) = mpsc::channel(OUTGOING_FRAMES);
         let taken = Arc::new(OnceLock::new());
         let sent = Sent(Arc::clone(&taken));
-        (Self { start: Some(start), rest, taken }, sender, sent)
+        let chunks = Box::new(chunks_to_proto(contents));
+        (Self { start: Some(start), chunks, rest, taken }, sender, sent)
     }
 }
 
@@ -256,6 +259,10 @@ impl Stream for Outgoing {
         if let Some(start) = self.start.take() {
             self.taken.get_or_init(Instant::now);
             return Poll::Ready(Some(start));
+        }
+        // Made as the transport takes them, so that its flow control bounds what waits.
+        if let Some(chunk) = self.chunks.next() {
+            return Poll::Ready(Some(chunk));
         }
         self.rest.poll_recv(cx)
     }

@@ -153,7 +153,7 @@ impl Agent {
 
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation) -> Result<String, Silence> {
-        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation));
+        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation), Vec::new());
         let opened = self.invoke(outgoing, invocation.budget).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::default();

@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 use super::{Farewells, LogClosed, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
-    ToolCall, ToolOutcome,
+    ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
@@ -155,7 +155,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
                 format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
             return Err((Failure::Suite(message), None));
         }
-        let (outgoing, frames, sent) = Outgoing::new(start);
+        let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
         let agent = call.shared.agent.clone();
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
         let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE).await });

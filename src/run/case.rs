@@ -10,18 +10,21 @@ use super::call::{Call, call};
 use super::{LogClosed, Shared, dynamic};
 use crate::check::framework::Replies;
 use crate::check::{self, Context};
-use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript};
+use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
 use crate::event::{CaseRef, Payload};
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::assertion::Assertion;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Dialect, Mode};
+use crate::suite::{Case, Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 /// Longest answer that is judged on a runtime thread, in bytes: the JSON in it is read, patterns go over it.
 const QUICK_BYTES: usize = 256 << 10;
+
+/// The capability of agents that take files in pieces.
+const ATTACHMENTS: &str = "attachments";
 
 /// A case that was announced in the log.
 pub(super) struct Started {
@@ -50,9 +53,8 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
     let timeout = shared.spec.timeout_of(case, planned.suite.dialect);
     let deadline = Instant::now() + timeout.duration;
     let started = Started { invocation_id, tool_mode, timeout, deadline };
-    let result = match (&case.mode, missing_capability(shared, tool_mode)) {
-        (_, Some(capability)) => {
-            let message = format!("the agent does not declare the capability {capability:?}, which this case needs");
+    let result = match (&case.mode, cannot_be_sent(shared, case, tool_mode)) {
+        (_, Some(message)) => {
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
             judge(shared, planned, exchange, &started, Replies::new()).await
         }
@@ -183,6 +185,22 @@ async fn judge(
             CaseResult::without_assertions(Outcome::Errored, Cause::Assertion, Blame::Daemon, text, transcript)
         }
     }
+}
+
+/// Why the agent cannot be given the case, if it cannot.
+fn cannot_be_sent(shared: &Shared, case: &Case, tool_mode: ToolMode) -> Option<String> {
+    let lacks =
+        |capability: &str| format!("the agent does not declare the capability {capability:?}, which this case needs");
+    if let Some(capability) = missing_capability(shared, tool_mode) {
+        return Some(lacks(capability));
+    }
+    let contents = large_contents(&case.messages);
+    let largest = contents.iter().map(|content| content.bytes.len() as u64).max()?;
+    if !shared.description.capabilities.iter().any(|capability| capability == ATTACHMENTS) {
+        return Some(format!("{}: a file of it has {largest} bytes", lacks(ATTACHMENTS)));
+    }
+    let most = shared.description.max_attachment_bytes.filter(|most| largest > *most)?;
+    Some(format!("a file of the case has {largest} bytes, and the agent takes {most}"))
 }
 
 /// A mode is never guessed: an agent that did not declare it is never sent it.

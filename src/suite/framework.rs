@@ -12,7 +12,7 @@ use super::error::{SuiteErrors, did_you_mean};
 use super::reader::Reader;
 use super::timeout::Timeout;
 use super::{Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, of_file, stem};
-use crate::conversation::{Blob, JsonText, Message, Part, Role};
+use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
 use crate::json::{Json, Value};
 
 /// Turns of a dialogue when the case says nothing.
@@ -86,6 +86,41 @@ pub fn literal(message: &str) -> String {
     crate::json::write_string(message, &mut text);
     text.push_str("}\n");
     text
+}
+
+/// Media types by the ending of a file.
+const MEDIA_TYPES: &[(&str, &str)] = &[
+    ("png", "image/png"),
+    ("jpg", "image/jpeg"),
+    ("jpeg", "image/jpeg"),
+    ("gif", "image/gif"),
+    ("webp", "image/webp"),
+    ("svg", "image/svg+xml"),
+    ("pdf", "application/pdf"),
+    ("json", "application/json"),
+    ("txt", "text/plain"),
+    ("md", "text/markdown"),
+    ("csv", "text/csv"),
+    ("html", "text/html"),
+    ("mp3", "audio/mpeg"),
+    ("wav", "audio/wav"),
+    ("mp4", "video/mp4"),
+];
+
+/// A path below the folder of a suite, without `.` and `..`.
+fn plain_path(path: &str) -> Result<String, String> {
+    if path.starts_with('/') || path.contains('\\') {
+        return Err(format!("{path:?} is no path from the folder of the suite"));
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            ".." if parts.pop().is_none() => return Err(format!("{path:?} leads out of the folder of the suite")),
+            "" | "." | ".." => {}
+            part => parts.push(part),
+        }
+    }
+    if parts.is_empty() { Err("it names no file".to_owned()) } else { Ok(parts.join("/")) }
 }
 
 /// The JSON objects of a file, one after the other.
@@ -301,18 +336,32 @@ impl Reader<'_> {
             self.error(json.line, format_args!("{field}.source"), message, None);
             return None;
         };
-        if source.starts_with("file:") {
-            let message = "files beside the suite cannot be sent by this version".to_owned();
-            let hint = "an address that the agent can fetch is sent as it is".to_owned();
-            self.error(json.line, format_args!("{field}.source"), message, Some(hint));
-            return None;
-        }
+        let (source, ending) = match source.strip_prefix("file:") {
+            None => (Source::Uri(source.to_owned()), None),
+            Some(file) => match plain_path(file.strip_prefix("//").unwrap_or(file)) {
+                Ok(path) => {
+                    let ending = path.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+                    (Source::File(path), ending)
+                }
+                Err(why) => {
+                    let hint = "files are named from the folder of the suite, as in file://./fixtures/receipt.jpg";
+                    self.error(json.line, format_args!("{field}.source"), why, Some(hint.to_owned()));
+                    return None;
+                }
+            },
+        };
+        let by_ending = ending.and_then(|ending| MEDIA_TYPES.iter().find(|(known, _)| *known == ending));
         let media_type = given(json, "media_type").and_then(Json::as_str).map(str::to_owned);
+        let media_type = media_type.or_else(|| by_ending.map(|(_, media_type)| (*media_type).to_owned()));
         // `image` alone says which sort of media, not which format.
         let media_type =
             media_type.unwrap_or_else(|| if kind.contains('/') { kind.to_owned() } else { format!("{kind}/*") });
-        let name = given(json, "name").and_then(Json::as_str).unwrap_or_default().to_owned();
-        Some(Part::Blob(Blob { media_type, name, uri: source.to_owned(), written: Some(JsonText::from(json)) }))
+        let name = given(json, "name").and_then(Json::as_str).map(str::to_owned);
+        let name = name.unwrap_or_else(|| match &source {
+            Source::File(path) => path.rsplit('/').next().unwrap_or_default().to_owned(),
+            Source::Uri(_) | Source::Content(_) => String::new(),
+        });
+        Some(Part::Blob(Blob { media_type, name, source, written: Some(JsonText::from(json)) }))
     }
 
     fn dialogue(&mut self, json: &Json, defaults: &Defaults) -> Dialogue {

@@ -20,7 +20,7 @@ pub mod registry;
 pub mod staleness;
 pub mod timeout;
 
-use crate::conversation::{JsonText, Message};
+use crate::conversation::{Blob, Content, JsonText, Message, Part, Source};
 use crate::json::{Json, Value};
 use assertion::Assertion;
 use claim::Claim;
@@ -58,6 +58,49 @@ pub struct Suite {
 }
 
 impl Suite {
+    /// The files that the cases send: which case, and the path from the folder of the suite.
+    pub fn files(&self) -> impl Iterator<Item = (&Case, &str)> {
+        self.cases.iter().flat_map(|case| {
+            let parts = case.messages.iter().flat_map(|message| &message.parts);
+            parts.filter_map(move |part| match part {
+                Part::Blob(Blob { source: Source::File(path), .. }) => Some((case, path.as_str())),
+                _ => None,
+            })
+        })
+    }
+
+    /// The name of one of its files where the suite itself is called `path`.
+    #[must_use]
+    pub fn file_beside(path: &str, file: &str) -> String {
+        path.rsplit_once('/').map_or_else(|| file.to_owned(), |(folder, _)| format!("{folder}/{file}"))
+    }
+
+    /// Puts the content of the files into the cases.
+    ///
+    /// # Errors
+    /// The files that `look_up` does not know.
+    pub fn attach(&mut self, look_up: &dyn Fn(&str) -> Option<Content>) -> Result<(), SuiteErrors> {
+        let mut errors = Vec::new();
+        for case in &mut self.cases {
+            for part in case.messages.iter_mut().flat_map(|message| &mut message.parts) {
+                let Part::Blob(blob) = part else { continue };
+                let Source::File(file) = &blob.source else { continue };
+                match look_up(&Self::file_beside(&self.path, file)) {
+                    Some(content) => blob.source = Source::Content(content),
+                    None => errors.push(Finding {
+                        file: self.path.clone(),
+                        line: case.line,
+                        case: Some(case.id.clone()),
+                        field: None,
+                        message: format!("the bundle does not hold the file {file:?} that the case sends"),
+                        hint: None,
+                    }),
+                }
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(SuiteErrors(errors)) }
+    }
+
     /// Everything that people should hear about the file before they run it.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.broken.iter().chain(&self.warnings)

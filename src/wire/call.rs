@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::agent as pb;
 use super::party::options_to_proto;
 use crate::conversation::{
-    AgentCard, AgentEvent, AgentEventKind, Blob, CancelReason, Cost, Description, Fault, FaultOrigin, FinishReason,
-    Finished, Invocation, JsonText, Message, Part, Payload, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Usage,
+    AgentCard, AgentEvent, AgentEventKind, Blob, CancelReason, Content, Cost, Description, Fault, FaultOrigin,
+    FinishReason, Finished, INLINE_BYTES, Invocation, JsonText, Message, Part, Payload, Role, Source, ToolCall,
+    ToolMode, ToolOutcome, ToolSpec, Usage, large_contents,
 };
 use crate::json::{Json, write_string};
 
@@ -66,6 +67,13 @@ pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
         messages: call.messages.iter().map(message_to_proto).collect(),
         tool_mode: tool_mode_to_proto(call.tool_mode).into(),
         max_model_turns: call.max_model_turns,
+        attachments: large_contents(&call.messages)
+            .iter()
+            .map(|content| {
+                let source = Some(pb::blob::Source::AttachmentId(attachment_id(content)));
+                described(pb::Blob { source, ..pb::Blob::default() }, content)
+            })
+            .collect(),
         options: call.options.as_ref().map(|options| options_to_proto(&options.parse())),
         // Always, so that a stream that is cut keeps its partial text.
         want_deltas: true,
@@ -126,16 +134,70 @@ pub fn message_to_proto(message: &Message) -> pb::Message {
             Part::Text(text) => pb::part::Content::Text(text.clone()),
             Part::Reasoning(text) => pb::part::Content::Reasoning(text.clone()),
             Part::Data(json) => pb::part::Content::Data(json_to_proto(json)),
-            Part::Blob(blob) => pb::part::Content::Blob(pb::Blob {
-                media_type: blob.media_type.clone(),
-                name: blob.name.clone(),
-                source: Some(pb::blob::Source::Uri(blob.uri.clone())),
-                ..pb::Blob::default()
-            }),
+            Part::Blob(blob) => pb::part::Content::Blob(blob_to_proto(blob)),
         };
         pb::Part { content: Some(content) }
     });
     pb::Message { role: role.into(), parts: parts.collect(), ..pb::Message::default() }
+}
+
+fn blob_to_proto(blob: &Blob) -> pb::Blob {
+    let wire = pb::Blob { media_type: blob.media_type.clone(), name: blob.name.clone(), ..pb::Blob::default() };
+    match &blob.source {
+        Source::Uri(uri) => pb::Blob { source: Some(pb::blob::Source::Uri(uri.clone())), ..wire },
+        // Files are read before anything is sent; one that was not has no content.
+        Source::File(_) => wire,
+        Source::Content(content) => pb::Blob {
+            source: Some(if content.bytes.len() > INLINE_BYTES {
+                pb::blob::Source::AttachmentId(attachment_id(content))
+            } else {
+                pb::blob::Source::Inline(content.bytes.to_vec())
+            }),
+            ..described(wire, content)
+        },
+    }
+}
+
+fn described(blob: pb::Blob, content: &Content) -> pb::Blob {
+    let size_bytes = i64::try_from(content.bytes.len()).unwrap_or(i64::MAX);
+    pb::Blob { size_bytes, sha256: content.sha256.to_vec(), ..blob }
+}
+
+/// Names content that travels in pieces: by what it is, so that the same file is sent once.
+fn attachment_id(content: &Content) -> String {
+    hex::encode(content.sha256)
+}
+
+/// A message for parties that take no attachments: what would travel in pieces is described and not sent.
+#[must_use]
+pub fn message_without_attachments(message: &Message) -> pb::Message {
+    let mut wire = message_to_proto(message);
+    for part in &mut wire.parts {
+        if let Some(pb::part::Content::Blob(blob)) = &mut part.content
+            && matches!(blob.source, Some(pb::blob::Source::AttachmentId(_)))
+        {
+            blob.source = None;
+        }
+    }
+    wire
+}
+
+/// The frames that carry content in pieces of 64 KiB, made one by one as they are asked for.
+pub fn chunks_to_proto(contents: Vec<Content>) -> impl Iterator<Item = pb::InvokeRequest> + Send {
+    const PIECE: usize = 64 << 10;
+    contents.into_iter().flat_map(|content| {
+        let id = attachment_id(&content);
+        (0..content.bytes.len()).step_by(PIECE).map(move |offset| {
+            let end = (offset + PIECE).min(content.bytes.len());
+            let chunk = pb::AttachmentChunk {
+                attachment_id: id.clone(),
+                offset: i64::try_from(offset).unwrap_or(i64::MAX),
+                data: content.bytes[offset..end].to_vec(),
+                last: end == content.bytes.len(),
+            };
+            pb::InvokeRequest { frame: Some(pb::invoke_request::Frame::Attachment(chunk)) }
+        })
+    })
 }
 
 /// Reads a message. A role that is not told is the assistant's: agents send no other. Parts that are neither text, data
@@ -156,9 +218,12 @@ pub fn message_from_proto(message: pb::Message) -> Message {
             Payload::Malformed(_) => None,
         },
         pb::part::Content::Blob(blob) => match blob.source? {
-            pb::blob::Source::Uri(uri) => {
-                Some(Part::Blob(Blob { media_type: blob.media_type, name: blob.name, uri, written: None }))
-            }
+            pb::blob::Source::Uri(uri) => Some(Part::Blob(Blob {
+                media_type: blob.media_type,
+                name: blob.name,
+                source: Source::Uri(uri),
+                written: None,
+            })),
             pb::blob::Source::Inline(_) | pb::blob::Source::AttachmentId(_) => None,
         },
         pb::part::Content::ToolUse(_) | pb::part::Content::ToolOutput(_) => None,
@@ -553,6 +618,7 @@ pub fn description_to_proto(description: &Description) -> pb::DescribeResponse {
     let limits = pb::Limits {
         max_concurrent_invocations: description.max_concurrent_invocations.unwrap_or(0),
         max_message_bytes: description.max_message_bytes.and_then(|max| i64::try_from(max).ok()).unwrap_or(0),
+        max_attachment_bytes: description.max_attachment_bytes.and_then(|max| i64::try_from(max).ok()).unwrap_or(0),
         ..pb::Limits::default()
     };
     pb::DescribeResponse {
@@ -581,6 +647,10 @@ pub fn description_from_proto(description: pb::DescribeResponse) -> Description 
         max_message_bytes: description
             .limits
             .and_then(|limits| u64::try_from(limits.max_message_bytes).ok())
+            .filter(|max| *max > 0),
+        max_attachment_bytes: description
+            .limits
+            .and_then(|limits| u64::try_from(limits.max_attachment_bytes).ok())
             .filter(|max| *max > 0),
     }
 }

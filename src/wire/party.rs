@@ -1,7 +1,9 @@
 //! `Simulator` and `Validator` of `forge.agent.v1`, and the options that a suite gives along.
 
 use super::agent as pb;
-use super::call::{json_to_proto, message_from_proto, message_to_proto, shorten, tool_call_to_proto};
+use super::call::{
+    json_to_proto, message_from_proto, message_to_proto, message_without_attachments, shorten, tool_call_to_proto,
+};
 use crate::conversation::{JsonText, Message, ToolCall};
 use crate::json::{Json, Value};
 
@@ -69,7 +71,7 @@ pub fn next_input_to_proto(context: pb::CallContext, asked: &NextInput<'_>) -> p
         context: Some(context),
         persona: asked.persona.to_owned(),
         goal: asked.goal.to_owned(),
-        conversation: asked.conversation.iter().map(message_to_proto).collect(),
+        conversation: asked.conversation.iter().map(message_without_attachments).collect(),
         turn_number: asked.turn,
         max_turns: asked.max_turns,
         reached: reached.into_iter().map(checkpoint).collect(),
@@ -121,7 +123,7 @@ pub fn judgement_to_proto(context: pb::CallContext, asked: &Judgement<'_>) -> pb
         context: Some(context),
         output: Some(message_to_proto(&Message::assistant(asked.output))),
         criteria: asked.criteria.to_owned(),
-        conversation: asked.conversation.iter().map(message_to_proto).collect(),
+        conversation: asked.conversation.iter().map(message_without_attachments).collect(),
         tool_calls: asked.tool_calls.iter().map(tool_call_to_proto).collect(),
         metadata: options.metadata.clone(),
         options: Some(options),

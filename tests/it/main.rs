@@ -3,12 +3,14 @@
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
 //! - `http`: agents that are HTTP endpoints, and snapshots from one
 //! - `modules`: each module imports only those above it
+//! - `attachments`: files of cases, by a real server and the real client
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scenarios`, `vectors`: data folders with exact answers
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
+mod attachments;
 mod engine;
 mod http;
 mod modules;
