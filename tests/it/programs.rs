@@ -749,6 +749,10 @@ fn framework_flags() {
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("  Passed:  0\n  Failed:  1\n  Skipped: 3\n"), "{}", ended.stdout);
 
+    place.write("off.jsonl", r#"{"id": "a", "input": "x", "skip": true}"#);
+    let ended = place.run(&["run", "off.jsonl", "-n", &agent]);
+    assert_eq!(ended.code, Some(4), "nothing was checked: {}{}", ended.stdout, ended.stderr);
+
     let ended = place.run(&["run", "-i", "hello?", "-n", &agent, "-o", "m.jsonl"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(std::fs::read_to_string(place.path().join("m.jsonl")).expect("a line").contains("hello there"));
