@@ -41,7 +41,12 @@ impl Prices {
 
     /// Adds prices for models that have none here.
     pub fn fill_from(&mut self, others: &Self) {
-        let unpriced = |name: &&String| self.of(name.trim_end_matches('*')).is_none();
+        // An exact name here does not cover the others that a beginning stands for.
+        let is_covered = |name: &String| match name.strip_suffix('*') {
+            None => self.of(name).is_some(),
+            Some(start) => self.0.keys().any(|own| own.strip_suffix('*').is_some_and(|own| start.starts_with(own))),
+        };
+        let unpriced = |name: &&String| !is_covered(name);
         let missing: Vec<String> = others.0.keys().filter(unpriced).cloned().collect();
         self.0.extend(missing.into_iter().filter_map(|name| others.0.get(&name).map(|price| (name.clone(), *price))));
     }

@@ -16,6 +16,8 @@ use crate::suite::registry::Registry;
 /// Largest schema that is used, in bytes and, with its references followed, in values.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 const MAX_SCHEMA_VALUES: u64 = 100_000;
+/// Most references that are followed from one to the next.
+const MAX_REFERENCES: usize = 64;
 /// Most work that one call may ask for: values of the schema times bytes of the arguments.
 const MAX_WORK: u64 = 50_000_000;
 /// Work that a runtime thread may do.
@@ -37,6 +39,8 @@ struct Schema {
     validator: Validator,
     /// Number of its values, references followed.
     values: u64,
+    /// Whether it holds patterns, whose time is not measured by values.
+    has_patterns: bool,
 }
 
 impl Schemas {
@@ -61,8 +65,9 @@ impl Schemas {
     /// Whether checking these calls takes time that must not be a runtime thread's.
     #[must_use]
     pub fn is_slow(&self, calls: &[ToolCall]) -> bool {
-        let work = |call: &ToolCall| self.by_tool.get(&call.name).map_or(0, |schema| schema.work(call));
-        calls.iter().map(work).fold(0, u64::saturating_add) > QUICK
+        let schemas = || calls.iter().filter_map(|call| Some((self.by_tool.get(&call.name)?, call)));
+        schemas().any(|(schema, _)| schema.has_patterns)
+            || schemas().map(|(schema, call)| schema.work(call)).fold(0, u64::saturating_add) > QUICK
     }
 
     /// Whether any of these calls is one of a tool with a schema.
@@ -112,7 +117,8 @@ impl Schema {
         }
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex().size_limit(1 << 20)).offline();
         let validator = options.build(&schema).map_err(|error| clip(&error.to_string()))?;
-        Ok(Some(Self { validator, values }))
+        let has_patterns = ["\"pattern\"", "\"patternProperties\""].iter().any(|key| text.contains(key));
+        Ok(Some(Self { validator, values, has_patterns }))
     }
 
     fn work(&self, call: &ToolCall) -> u64 {
@@ -180,6 +186,10 @@ impl<'a> Measure<'a> {
         if let Some(known) = self.known.get(reference) {
             return Ok(*known);
         }
+        // Each step takes stack, and no tool's arguments are described that deep.
+        if self.open.len() >= MAX_REFERENCES {
+            return Err(format!("its references go deeper than {MAX_REFERENCES} steps"));
+        }
         if self.open.contains(&reference) {
             return Err(format!("the reference {:?} leads back to itself", clip(reference)));
         }
@@ -233,7 +243,10 @@ mod tests {
             let found = schemas.violations(&call(params)).join("; ");
             assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{params:?}: {found}");
         }
-        assert!(schemas.know_any(&[call(None)]) && !schemas.is_slow(&[call(None)]));
+        assert!(schemas.know_any(&[call(None)]));
+        assert!(schemas.is_slow(&[call(None)]), "there is a pattern in it");
+        let (schemas, _) = self::schemas(r#"{"items": {"type": "integer", "minimum": 0, "maximum": 9}}"#);
+        assert!(!schemas.is_slow(&[call(None)]));
         let large = format!("[{}]", "1,".repeat(100_000) + "1");
         assert!(schemas.is_slow(&[call(Some(&large))]));
     }
@@ -247,7 +260,11 @@ mod tests {
         };
         let fan = (0..40).map(step).collect::<Vec<_>>().join(",");
         let fan = format!(r##"{{"$ref": "#/$defs/d0", "$defs": {{{fan}, "d40": {{"const": 1}}}}}}"##);
+        let hop = |n: u32| format!(r##""d{n}": {{"$ref": "#/$defs/d{}"}}"##, n + 1);
+        let deep = (0..5_000).map(hop).collect::<Vec<_>>().join(",");
+        let deep = format!(r##"{{"$ref": "#/$defs/d0", "$defs": {{{deep}, "d5000": true}}}}"##);
         for (schema, why) in [
+            (deep.as_str(), "go deeper than 64"),
             (r##"{"$ref": "#"}"##, "leads back to itself"),
             (r##"{"properties": {"child": {"$ref": "#"}}}"##, "leads back to itself"),
             (r##"{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}"##, "leads back to itself"),
@@ -259,7 +276,7 @@ mod tests {
             ("[1]", "not used"),
         ] {
             let (schemas, warnings) = schemas(schema);
-            assert!(warnings.iter().any(|warning| warning.contains(why)), "{schema}: {warnings:?}");
+            assert!(warnings.iter().any(|warning| warning.contains(why)), "{why}: {warnings:?}");
             assert!(!schemas.know_any(&[call(None)]));
         }
         assert!(schemas("{}").1.is_empty() && schemas("true").1.is_empty());

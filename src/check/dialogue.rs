@@ -1,10 +1,9 @@
 //! A dialogue with a simulated user, as a pure machine: the engine asks simulator, agent and validators, and tells here
 //! what came; here is decided which checkpoints are reached and whether the dialogue goes on.
 
-use super::framework::{Replies, evaluate};
-use crate::conversation::{Message, Transcript};
+use crate::conversation::Message;
 use crate::suite::{Checkpoint, Dialogue};
-use crate::verdict::{Blame, Cause, CheckpointResult, Outcome, Turn};
+use crate::verdict::{AssertionResult, Blame, Cause, CheckpointResult, Outcome, Turn};
 
 /// A dialogue under way.
 #[derive(Debug)]
@@ -89,13 +88,12 @@ impl<'a> Progress<'a> {
         (from..self.reached.len()).find(is_open)
     }
 
-    /// Looks at a checkpoint with the last answer; `replies` are what others decided about its claims.
+    /// Takes what came of the claims of a checkpoint against the last answer.
     ///
     /// # Errors
     /// When it cannot be evaluated, which ends the dialogue.
-    pub fn look(&mut self, position: usize, transcript: &Transcript, replies: &Replies) -> Result<bool, Ending> {
+    pub fn look(&mut self, position: usize, results: &[AssertionResult]) -> Result<bool, Ending> {
         let checkpoint = &self.dialogue.checkpoints[position];
-        let results = evaluate(&checkpoint.claims, transcript, replies);
         let is_reached = results.iter().all(|result| result.outcome == Outcome::Passed);
         let broken = results.iter().find(|result| result.outcome == Outcome::Errored);
         if let Some(broken) = broken {

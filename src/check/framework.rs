@@ -8,13 +8,10 @@ use std::collections::HashMap;
 
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
-use crate::suite::claim::{Claim, ClaimKind, JsonType};
+use crate::suite::claim::{Claim, ClaimKind, JsonType, PATTERN_PREFIX};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
 use crate::verdict::{AssertionResult, Blame, Outcome};
-
-/// An expected text that begins so is a pattern.
-const PATTERN_PREFIX: &str = "regex:";
 
 /// What somebody else has to decide.
 #[derive(Debug, Clone, Copy)]

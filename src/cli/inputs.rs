@@ -137,6 +137,11 @@ fn add_files(bundle: &mut Bundle, suite: &Suite, path: &Path, name: &str) -> Res
         match read() {
             Ok(bytes) => {
                 let packed = Suite::file_beside(name, file);
+                if bundle.get(&packed).is_some_and(|other| other != bytes) {
+                    let message = format!("two different files of these suites would both be packed as {packed:?}");
+                    return Err(CliError::new(Exit::Usage, message)
+                        .hint("run the suites one by one, or from a folder above all of them"));
+                }
                 bundle.add(&packed, Role::Attachment, bytes).map_err(|error| refused(&folder.join(file), &error))?;
             }
             Err(why) => findings.push(Finding {

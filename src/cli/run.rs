@@ -307,10 +307,11 @@ async fn run_on(
         // An agent that is only known by its address.
         targets.push((name.to_owned(), name.to_owned()));
     }
-    if let Some(provider) = args.snapshot_agent.as_ref().filter(|provider| Target::looks_like_one(provider))
-        && !targets.iter().any(|(id, _)| id == provider)
-    {
-        targets.push((provider.clone(), provider.clone()));
+    // Parties that are only known by their address, too.
+    for party in args.snapshot_agent.iter().chain(&args.simulator) {
+        if Target::looks_like_one(party) && !targets.iter().any(|(id, _)| id == party) {
+            targets.push((party.clone(), party.clone()));
+        }
     }
     let spec = RunSpec {
         bundle: bundle::digest(&packed),

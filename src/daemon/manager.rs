@@ -1,5 +1,6 @@
 //! Accepts runs, lets so many of them go at a time, and ends them all when the daemon stops.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -282,12 +283,13 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
     let defaults = Defaults { simulator: spec.simulator.clone() };
+    let contents = RefCell::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
         let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
         match suite::parse(path, bytes, &defaults) {
-            Ok(mut suite) => match suite.attach(&|file| attachment(&bundle, file)) {
+            Ok(mut suite) => match suite.attach(&|file| attachment(&bundle, file, &contents)) {
                 Ok(()) => suites.push(suite),
                 Err(found) => errors.extend(found.0),
             },
@@ -309,10 +311,12 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry })
 }
 
-/// The content of a file that a case sends.
-fn attachment(bundle: &Bundle, file: &str) -> Option<Content> {
+/// The content of a file that a case sends; however often it is named, it is held once.
+fn attachment(bundle: &Bundle, file: &str, known: &RefCell<HashMap<String, Content>>) -> Option<Content> {
     let bytes = bundle.get(file)?;
-    Some(Content { bytes: bytes.into(), sha256: Sha256::digest(bytes).into() })
+    let mut known = known.borrow_mut();
+    let content = || Content { bytes: bytes.into(), sha256: Sha256::digest(bytes).into() };
+    Some(known.entry(file.to_owned()).or_insert_with(content).clone())
 }
 
 /// What a bundle held.

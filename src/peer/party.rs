@@ -23,6 +23,9 @@ use crate::wire::party::{
     Input, Judgement, NextInput, input_from_proto, judgement_to_proto, next_input_to_proto, verdict_from_proto,
 };
 
+/// The deadline header only backs up ours, which has to come first.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// What a call belongs to.
 #[derive(Debug, Clone)]
 pub struct Belongs {
@@ -154,7 +157,7 @@ impl Agent {
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation) -> Result<String, Silence> {
         let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget).await;
+        let opened = self.invoke(outgoing, invocation.budget + GRACE).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::default();
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {

@@ -15,13 +15,14 @@ use crate::event::{CaseRef, Payload};
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::assertion::Assertion;
+use crate::suite::claim::Claim;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 /// Longest answer that is judged on a runtime thread, in bytes: the JSON in it is read, patterns go over it.
-const QUICK_BYTES: usize = 256 << 10;
+pub(super) const QUICK_BYTES: usize = 256 << 10;
 
 /// The capability of agents that take files in pieces.
 const ATTACHMENTS: &str = "attachments";
@@ -145,6 +146,7 @@ async fn judge(
     let is_slow = (price.is_some() && !is_measured)
         || shared.schemas.is_slow(&exchange.transcript.tool_calls)
         || planned.case().assertions.iter().any(Assertion::is_slow)
+        || planned.case().claims.iter().any(Claim::is_slow)
         || exchange.transcript.response.len() > QUICK_BYTES;
     let judge = {
         let (planned, data) = (planned.clone(), Arc::clone(&shared.data));

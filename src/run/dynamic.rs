@@ -5,17 +5,19 @@ use uuid::Uuid;
 
 use super::ask::{ask, metadata, with_test_mode};
 use super::call::{Call, call};
-use super::case::Started;
+use super::case::{QUICK_BYTES, Started};
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
+use crate::check::framework::{Replies, evaluate};
 use crate::check::{ending_of, judge_dialogue};
 use crate::conversation::{Failure, Invocation, Message, Role, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::peer::party::{Belongs, Silence};
 use crate::plan::PlannedCase;
-use crate::suite::Dialogue;
+use crate::suite::claim::Claim;
+use crate::suite::{Dialogue, Mode};
 use crate::usage::add_cost;
-use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use crate::wire::party::{Input, NextInput};
 
 /// What a dialogue needs to know of its case.
@@ -85,7 +87,7 @@ async fn play(
         };
         let Some(message) = input.message else {
             if input.is_last {
-                return Ok(progress.missing_ending());
+                return Ok(left(progress));
             }
             return Ok(simulator_error("it said nothing"));
         };
@@ -113,6 +115,17 @@ async fn play(
         if let Some(ending) = progress.ending(input.is_last) {
             return Ok(ending);
         }
+    }
+}
+
+/// The end of a dialogue whose user has nothing more to say. If the agent was never asked, it is not the agent's doing.
+fn left(progress: &Progress<'_>) -> Ending {
+    match progress.ending(true) {
+        Some(Ending::Bad { error, .. }) if progress.last_turn().is_none() => {
+            Ending::Bad { outcome: Outcome::Errored, cause: Cause::SimulatorError, blame: Blame::Simulator, error }
+        }
+        Some(ending) => ending,
+        None => progress.missing_ending(),
     }
 }
 
@@ -224,7 +237,8 @@ async fn checkpoints(
             () = case.shared.control.cancel.cancelled() => return Ok(Err(ending_of(Failure::Cancelled, None))),
             replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs) => replies,
         };
-        match progress.look(position, transcript, &replies) {
+        let results = evaluated(case.planned, position, transcript, replies).await;
+        match progress.look(position, &results) {
             Err(ending) => return Ok(Err(ending)),
             Ok(true) => {
                 let reached = Payload::CheckpointReached { checkpoint: checkpoint.id.clone() };
@@ -235,4 +249,32 @@ async fn checkpoints(
         from = position + 1;
     }
     Ok(Ok(()))
+}
+
+/// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's to give.
+async fn evaluated(
+    planned: &PlannedCase,
+    position: usize,
+    transcript: &Transcript,
+    replies: Replies,
+) -> Vec<AssertionResult> {
+    let claims = match &planned.case().mode {
+        Mode::Dynamic(dialogue) => dialogue.checkpoints[position].claims.clone(),
+        Mode::Single | Mode::Stubbed { .. } => Vec::new(),
+    };
+    if !claims.iter().any(Claim::is_slow) && transcript.response.len() <= QUICK_BYTES {
+        return evaluate(&claims, transcript, &replies);
+    }
+    let transcript = transcript.clone();
+    let judged = tokio::task::spawn_blocking(move || evaluate(&claims, &transcript, &replies)).await;
+    judged.unwrap_or_else(|error| {
+        vec![AssertionResult {
+            name: "checkpoint".to_owned(),
+            outcome: Outcome::Errored,
+            reason: format!("the daemon failed while it judged this checkpoint: {error}"),
+            unresolved_tokens: Vec::new(),
+            blame: Some(Blame::Daemon),
+            written: None,
+        }]
+    })
 }

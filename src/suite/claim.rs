@@ -145,6 +145,12 @@ impl JsonType {
 }
 
 impl Claim {
+    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns.
+    #[must_use]
+    pub const fn is_slow(&self) -> bool {
+        matches!(self.kind, ClaimKind::Regex(_) | ClaimKind::ToolResult { .. })
+    }
+
     /// The type, as the file writes it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -163,6 +169,9 @@ impl Claim {
         }
     }
 }
+
+/// An expected text of `tool_result` that begins so is a pattern.
+pub const PATTERN_PREFIX: &str = "regex:";
 
 /// The types: name, the keys that each reads, and those of which one must be given.
 const TYPES: &[(&str, &[&str], &[&str])] = &[
@@ -304,7 +313,9 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
             let value = value.ok_or("value is missing")?;
             let tool = value.get("tool").and_then(Json::as_str).filter(|tool| !tool.is_empty());
             let tool = tool.ok_or("value.tool must name a tool")?.to_owned();
-            ClaimKind::ToolResult { tool, result: value.get("result").cloned() }
+            let result = given(value, "result").cloned();
+            result.as_ref().map_or(Ok(()), check_patterns)?;
+            ClaimKind::ToolResult { tool, result }
         }
         "agent" => ClaimKind::Agent { agent: reference("use", "agents:")?, options: options() },
         "script" => {
@@ -332,7 +343,26 @@ fn tool_called(name: Option<&str>, value: Option<&Json>) -> Result<ClaimKind, St
     let inside = value.and_then(|value| value.get("name")).and_then(Json::as_str);
     let named = name.or(inside).map(|tool| vec![tool.to_owned()]);
     let tools = named.or(from_value).ok_or("it names no tool")?;
-    Ok(ClaimKind::ToolCalled { tools, arguments: value.and_then(|value| value.get("arguments")).cloned() })
+    let arguments = value.and_then(|value| given(value, "arguments"));
+    // Anything else has no members, and every call would have all of them.
+    if let Some(arguments) = arguments.filter(|arguments| !matches!(arguments.value, Value::Object(_))) {
+        return Err(format!("value.arguments {}", must_be("an object", arguments)));
+    }
+    Ok(ClaimKind::ToolCalled { tools, arguments: arguments.cloned() })
+}
+
+/// Whether all patterns in an expected result are patterns: one that is not makes the assertion meaningless, whether it is
+/// reached or not.
+fn check_patterns(result: &Json) -> Result<(), String> {
+    match &result.value {
+        Value::String(text) => match text.strip_prefix(PATTERN_PREFIX) {
+            Some(pattern) => Re2Pattern::new(pattern).map(drop).map_err(|error| error.to_string()),
+            None => Ok(()),
+        },
+        Value::Array(items) => items.iter().try_for_each(check_patterns),
+        Value::Object(members) => members.iter().try_for_each(|(_, value)| check_patterns(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
 }
 
 fn no_other_keys(

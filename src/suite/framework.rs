@@ -20,6 +20,9 @@ pub const DEFAULT_TURNS: u32 = 20;
 /// Most turns that a case may ask for.
 const MAX_TURNS: f64 = 1000.0;
 
+/// Most checkpoints of a case.
+const MAX_CHECKPOINTS: usize = 200;
+
 const CASE_KEYS: &[&str] = &[
     "id",
     "name",
@@ -224,7 +227,12 @@ impl Reader<'_> {
             is_object
         });
         let mode = if is_dynamic { Mode::Dynamic(self.dialogue(json, defaults)) } else { Mode::Single };
-        let claims = claim::read(self, "", json, ["assertions", "assert"]);
+        let mut claims = claim::read(self, "", json, ["assertions", "assert"]);
+        if is_dynamic && !claims.is_empty() {
+            let text = "nothing looks at the assertions of a case with checkpoints; put them into a checkpoint";
+            self.warn(json.line, "assertions", text, None);
+            claims.clear();
+        }
         (self.errors.len() == errors).then(|| Case {
             id: id.to_owned(),
             line: json.line,
@@ -377,6 +385,11 @@ impl Reader<'_> {
             }
         };
         let checkpoints = match given(json, "checkpoints").and_then(Json::as_array) {
+            Some(items) if items.len() > MAX_CHECKPOINTS => {
+                let message = format!("there are {} checkpoints, at most {MAX_CHECKPOINTS} are allowed", items.len());
+                self.error(json.line, "checkpoints", message, None);
+                Vec::new()
+            }
             Some(items) if !items.is_empty() => self.checkpoints(items),
             _ => {
                 let message = "a case with a simulator needs a list of checkpoints".to_owned();

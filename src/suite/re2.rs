@@ -15,7 +15,7 @@ use regex::{Regex, RegexBuilder};
 pub const MAX_PATTERN_BYTES: usize = 64 << 10;
 
 /// Memory that a compiled pattern may take, in bytes.
-const MAX_COMPILED_BYTES: usize = 8 << 20;
+const MAX_COMPILED_BYTES: usize = 2 << 20;
 
 /// How deep groups, repetitions, sequences and alternatives may nest. Go allows 1,000, in another count; compiling that
 /// takes more stack than the 2 MiB of a thread when the crate is built without optimization.
