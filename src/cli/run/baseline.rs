@@ -73,7 +73,12 @@ impl Found {
         let agent = json.get("agentId").and_then(Json::as_str).map(str::to_owned);
         let is_partial = matches!(json.get("partial").map(|partial| &partial.value), Some(Value::Bool(true)));
         let is_trouble = json.get("exitCode").and_then(Json::as_f64) == Some(3.0);
-        Some(Self { is_whole: !is_partial && !is_trouble, text, baseline, agent })
+        // One that failed fast left the rest of its cases out, and says so with each of them.
+        let is_cut =
+            json.get("cases").and_then(Json::as_array).into_iter().flatten().any(|case| {
+                case.get("outcome").and_then(Json::as_str) == Some("skipped") && case.get("error").is_some()
+            });
+        Some(Self { is_whole: !is_partial && !is_trouble && !is_cut, text, baseline, agent })
     }
 }
 
