@@ -80,7 +80,7 @@ pub fn nano_usd(usd: f64) -> Option<u64> {
 /// Whether [`add_cost`] has to count tokens, which takes its time.
 #[must_use]
 pub fn must_estimate(transcript: &Transcript) -> bool {
-    let is_measured = |usage: &Usage| usage.cost.is_some() || usage.input_tokens.or(usage.output_tokens).is_some();
+    let is_measured = |usage: &Usage| usage.cost.is_some() || usage.input_tokens.and(usage.output_tokens).is_some();
     !transcript.usage.as_ref().is_some_and(is_measured)
 }
 
@@ -97,7 +97,13 @@ pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price)
         });
         let answered = arguments.sum::<u64>() + estimate_tokens(&transcript.response);
         let count = |tokens: u64| i64::try_from(tokens).ok();
-        Usage { input_tokens: count(asked), output_tokens: count(answered), ..Usage::default() }
+        // Half of it may have been measured; the other half was not free.
+        let measured = transcript.usage.unwrap_or_default();
+        Usage {
+            input_tokens: measured.input_tokens.or(count(asked)),
+            output_tokens: measured.output_tokens.or(count(answered)),
+            ..measured
+        }
     } else {
         transcript.usage.unwrap_or_default()
     };
@@ -187,7 +193,7 @@ mod tests {
         };
         assert_eq!(cost(None), Some(Cost { nano_usd: 8, estimated: true }));
         let measured = Usage { output_tokens: Some(1), ..Usage::default() };
-        assert_eq!(cost(Some(measured)), Some(Cost { nano_usd: 1, estimated: true }));
+        assert_eq!(cost(Some(measured)), Some(Cost { nano_usd: 5, estimated: true }), "the input was not free");
         let bill = Cost { nano_usd: 77, estimated: false };
         assert_eq!(cost(Some(Usage { cost: Some(bill), ..Usage::default() })), Some(bill));
     }

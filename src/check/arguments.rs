@@ -77,25 +77,24 @@ impl Schemas {
     }
 
     /// What is wrong with the arguments of a call, each in a line that names the tool and the place.
-    #[must_use]
-    pub fn violations(&self, call: &ToolCall) -> Vec<String> {
-        let Some(schema) = self.by_tool.get(&call.name) else { return Vec::new() };
+    ///
+    /// # Errors
+    /// Why they cannot be checked, which is not the agent's doing.
+    pub fn violations(&self, call: &ToolCall) -> Result<Vec<String>, String> {
+        let Some(schema) = self.by_tool.get(&call.name) else { return Ok(Vec::new()) };
         if schema.work(call) > MAX_WORK {
-            return vec![format!("{:?}: the arguments are too large to be checked against the schema", call.name)];
+            return Err(format!("{:?}: the arguments are too large to be checked against the schema", call.name));
         }
         // A call without arguments is one with none.
         let arguments = match &call.params {
-            None => Ok(Value::Object(serde_json::Map::new())),
-            Some(Payload::Json(text)) => serde_json::from_str(text.as_str()).map_err(|error| error.to_string()),
-            Some(Payload::Malformed(_)) => Err("they are no JSON".to_owned()),
+            None => Value::Object(serde_json::Map::new()),
+            Some(Payload::Malformed(_)) => return Ok(vec![format!("{:?}: the arguments are no JSON", call.name)]),
+            // JSON that only this reader does not take, such as a number beyond a double.
+            Some(Payload::Json(text)) => serde_json::from_str(text.as_str())
+                .map_err(|error| format!("{:?}: the arguments cannot be checked: {error}", call.name))?,
         };
-        match arguments {
-            Err(why) => vec![format!("{:?}: the arguments cannot be checked: {why}", call.name)],
-            Ok(arguments) => {
-                let errors = schema.validator.iter_errors(&arguments).take(MAX_VIOLATIONS);
-                errors.map(|error| describe(&call.name, &error)).collect()
-            }
-        }
+        let errors = schema.validator.iter_errors(&arguments).take(MAX_VIOLATIONS);
+        Ok(errors.map(|error| describe(&call.name, &error)).collect())
     }
 }
 
@@ -238,13 +237,15 @@ mod tests {
             (Some(r#"{"city": "paris", "days": 9007199254740993}"#), "\"t\" at /city: \"paris\" does not match"),
             (Some(r#"{"city": "Paris", "town": 1}"#), "\"t\": Additional properties are not allowed"),
             (None, "\"t\": \"city\" is a required property"),
-            (Some("{"), "\"t\": the arguments cannot be checked: they are no JSON"),
+            (Some("{"), "\"t\": the arguments are no JSON"),
         ] {
-            let found = schemas.violations(&call(params)).join("; ");
+            let found = schemas.violations(&call(params)).expect("checked").join("; ");
             assert!(found.starts_with(expected) && found.is_empty() == expected.is_empty(), "{params:?}: {found}");
         }
         assert!(schemas.know_any(&[call(None)]));
         assert!(schemas.is_slow(&[call(None)]), "there is a pattern in it");
+        // What the daemon cannot read is not the agent's fault.
+        assert!(schemas.violations(&call(Some(r#"{"days": 1e999}"#))).is_err());
         let (schemas, _) = self::schemas(r#"{"items": {"type": "integer", "minimum": 0, "maximum": 9}}"#);
         assert!(!schemas.is_slow(&[call(None)]));
         let large = format!("[{}]", "1,".repeat(100_000) + "1");

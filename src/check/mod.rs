@@ -130,24 +130,34 @@ fn check_arguments(
     if context.check_arguments && stopped && !context.all_assertions && context.dialect == Dialect::Contract {
         return;
     }
-    let mut violations = calls.iter().flat_map(|call| schemas.violations(call));
+    let (mut violations, mut unchecked) = (Vec::new(), Vec::new());
+    for call in calls {
+        match schemas.violations(call) {
+            Ok(found) => violations.extend(found),
+            Err(why) => unchecked.push(why),
+        }
+    }
     if context.check_arguments {
-        let reason = violations.next();
+        let (outcome, reason) = match (violations.into_iter().next(), unchecked.into_iter().next()) {
+            (Some(violation), _) => (Outcome::Failed, violation),
+            (None, Some(why)) => (Outcome::Errored, why),
+            (None, None) => (Outcome::Passed, String::new()),
+        };
         assertions.push(AssertionResult {
             name: "toolArguments".to_owned(),
-            outcome: if reason.is_some() { Outcome::Failed } else { Outcome::Passed },
-            reason: reason.unwrap_or_default(),
+            outcome,
+            reason,
             unresolved_tokens: Vec::new(),
             blame: None,
             written: None,
         });
-    } else {
-        let told = violations.by_ref().take(MAX_ARGUMENT_WARNINGS);
-        warnings.extend(told.map(|violation| format!("arguments: {violation}")));
-        let more = violations.count();
-        if more > 0 {
-            warnings.push(format!("arguments: {more} more violations"));
-        }
+        return;
+    }
+    let all = violations.len() + unchecked.len();
+    let told = violations.into_iter().chain(unchecked).take(MAX_ARGUMENT_WARNINGS);
+    warnings.extend(told.map(|text| format!("arguments: {text}")));
+    if all > MAX_ARGUMENT_WARNINGS {
+        warnings.push(format!("arguments: {} more remarks", all - MAX_ARGUMENT_WARNINGS));
     }
 }
 

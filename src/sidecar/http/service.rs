@@ -223,7 +223,13 @@ impl Call {
                 end = &mut ears => return end,
                 () = self.stopping.cancelled() => return End::Stopping,
                 () = tokio::time::sleep_until(begun + budget.unwrap_or_default()), if budget.is_some() => return End::Budget,
-                () = tokio::time::sleep_until(begun + adapter.timeout) => return End::TooSlow,
+                () = tokio::time::sleep_until(begun + adapter.timeout) => return if is_delivered {
+                    End::TooSlow
+                } else {
+                    // Nothing was sent: that is the network's, not the endpoint's.
+                    let why = format!("{} cannot be reached: no connection in time", adapter.client.url());
+                    End::Asked(Err(Trouble::Unreachable(why)))
+                },
                 () = connected.cancelled(), if !is_delivered => {
                     is_delivered = true;
                     self.events.accept().await;
