@@ -10,7 +10,7 @@ use super::client::Client;
 use super::{CliError, Exit};
 use crate::event::{Payload, RunEvent};
 use crate::wire::control::{Detail, WatchRunRequest, WatchRunResponse, watch_run_response};
-use crate::wire::run::run_event_from_proto;
+use crate::wire::event::run_event_from_proto;
 
 /// Time that a daemon may be away while its run is followed.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -26,7 +26,8 @@ use crate::suite::timeout::Timeout;
 use crate::suite::{Defaults, Labels, Suite};
 use crate::usage::Prices;
 use crate::wire::control as pb;
-use crate::wire::run::{run_from_proto, spec_to_proto};
+use crate::wire::run::run_from_proto;
+use crate::wire::spec::spec_to_proto;
 
 mod baseline;
 mod config;

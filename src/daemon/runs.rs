@@ -13,7 +13,8 @@ use crate::report::{Format, Verdicts};
 use crate::wire::call::WireError;
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
-use crate::wire::run::{bundle_from_proto, run_to_proto, spec_from_proto};
+use crate::wire::run::run_to_proto;
+use crate::wire::spec::{bundle_from_proto, spec_from_proto};
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;

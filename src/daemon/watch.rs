@@ -16,7 +16,8 @@ use crate::event::{Payload, RunEvent};
 use crate::store::Store;
 use crate::wire::call::WireError;
 use crate::wire::control as pb;
-use crate::wire::run::{run_event_to_proto, time_to_proto};
+use crate::wire::event::run_event_to_proto;
+use crate::wire::run::time_to_proto;
 
 /// Events that are read from the log at a time.
 const BATCH: usize = 256;

@@ -36,6 +36,11 @@ impl WireError {
     }
 }
 
+/// A text that is left empty where there is none.
+pub(super) fn some_text(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
 /// Shortens a text that somebody else wrote and says by how much.
 #[must_use]
 pub fn shorten(text: &str) -> String {

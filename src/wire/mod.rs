@@ -4,8 +4,11 @@
 //! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
 
 pub mod call;
+pub mod event;
 pub mod party;
 pub mod run;
+pub mod spec;
+mod verdict;
 
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]

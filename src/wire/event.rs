@@ -1,0 +1,315 @@
+//! The log of a run ↔ [`crate::event`].
+
+use std::sync::Arc;
+
+use super::call::{
+    WireError, event_from_proto, event_to_proto, some_text, tool_mode_from_proto, tool_mode_to_proto,
+    tool_result_from_proto, tool_result_to_proto,
+};
+use super::control as pb;
+use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
+use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
+use crate::event::{CaseRef, Payload, RunEvent};
+use crate::suite::Labels;
+
+/// An event of a run's log.
+#[must_use]
+pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
+    use pb::run_event::Payload as Wire;
+    let payload = match &event.payload {
+        Payload::RunStarted(run) => Wire::RunStarted(run_to_proto(run)),
+        Payload::CasePlanned { name, labels } => Wire::CasePlanned(pb::CasePlanned {
+            name: name.clone(),
+            difficulty: labels.difficulty.clone().unwrap_or_default(),
+            bug_ref: labels.bug_ref.clone().unwrap_or_default(),
+            created_at: labels.created_at.clone().unwrap_or_default(),
+            tags: labels.tags.clone(),
+        }),
+        Payload::CaseStarted { mode, tool_mode, invocation_id } => Wire::CaseStarted(pb::CaseStarted {
+            name: String::new(),
+            mode: mode.clone(),
+            tool_mode: tool_mode_to_proto(*tool_mode).into(),
+            invocation_id: invocation_id.clone(),
+        }),
+        Payload::Agent(event) => Wire::AgentEvent(event_to_proto(event)),
+        Payload::StubServed { call_id, outcome, unstubbed } => {
+            Wire::StubServed(tool_result_to_proto(call_id, outcome, *unstubbed))
+        }
+        Payload::TurnFinished(turn) => Wire::TurnFinished(turn_to_proto(turn)),
+        Payload::CheckpointReached { checkpoint } => {
+            Wire::CheckpointReached(pb::CheckpointReached { checkpoint_id: checkpoint.clone() })
+        }
+        Payload::CaseFinished(result) => Wire::CaseFinished(case_result_to_proto(result)),
+        Payload::Warning(text) => Wire::Warning(text.clone()),
+        Payload::RunFinished(run) => Wire::RunFinished(run_to_proto(run)),
+    };
+    let case = event.case.as_ref().map(|case| pb::CaseRef {
+        suite: case.suite.to_string(),
+        case_id: case.case_id.to_string(),
+        repeat: 1,
+        attempt: case.attempt,
+    });
+    pb::RunEvent {
+        sequence: event.sequence,
+        at: Some(time_to_proto(event.at)),
+        case,
+        turn: event.turn,
+        payload: Some(payload),
+    }
+}
+
+/// Reads an event of a run's log; `None` for one of a kind that this version does not know.
+///
+/// # Errors
+/// When a known event cannot be read.
+pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, WireError> {
+    use pb::run_event::Payload as Wire;
+    let payload = match event.payload {
+        None => return Ok(None),
+        Some(Wire::RunStarted(run)) => Payload::RunStarted(Box::new(run_from_proto(run)?)),
+        Some(Wire::CasePlanned(planned)) => {
+            let labels = Labels {
+                difficulty: some_text(planned.difficulty),
+                bug_ref: some_text(planned.bug_ref),
+                created_at: some_text(planned.created_at),
+                tags: planned.tags,
+            };
+            Payload::CasePlanned { name: planned.name, labels }
+        }
+        Some(Wire::CaseStarted(started)) => Payload::CaseStarted {
+            tool_mode: tool_mode_from_proto(started.tool_mode)?,
+            mode: started.mode,
+            invocation_id: started.invocation_id,
+        },
+        Some(Wire::AgentEvent(event)) => Payload::Agent(event_from_proto(event)?),
+        Some(Wire::StubServed(result)) => {
+            let (call_id, outcome, unstubbed) = tool_result_from_proto(result)?;
+            Payload::StubServed { call_id, outcome, unstubbed }
+        }
+        Some(Wire::TurnFinished(turn)) => Payload::TurnFinished(turn_from_proto(turn)),
+        Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
+        Some(Wire::CaseFinished(finished)) => Payload::CaseFinished(Box::new(case_result_from_proto(finished)?)),
+        Some(Wire::Warning(text)) => Payload::Warning(text),
+        Some(Wire::RunFinished(run)) => Payload::RunFinished(Box::new(run_from_proto(run)?)),
+    };
+    let case = event.case.map(|case| CaseRef {
+        suite: Arc::from(case.suite),
+        case_id: Arc::from(case.case_id),
+        attempt: case.attempt.max(1),
+    });
+    let at = time_from_proto(event.at, "event.at")?;
+    Ok(Some(RunEvent { sequence: event.sequence, at, case, turn: event.turn, payload }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::conversation::{
+        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, JsonText, Message,
+        Part, Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
+    };
+    use crate::event::{Run, State, SuiteInfo};
+    use crate::plan::RunSpec;
+    use crate::suite::staleness::{Staleness, StalenessWarning};
+    use crate::suite::timeout::Timeout;
+    use crate::usage::{Price, Prices};
+    use crate::verdict::baseline::Comparison;
+    use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Outcome, Totals, Turn};
+
+    fn json(text: &str) -> JsonText {
+        JsonText::new(text).expect("valid JSON")
+    }
+
+    fn usage() -> Usage {
+        let cost = Some(Cost { nano_usd: 32_000_000, estimated: true });
+        Usage { input_tokens: Some(7), output_tokens: Some(0), cost, ..Usage::default() }
+    }
+
+    fn run() -> Run {
+        Run {
+            run_id: "r".to_owned(),
+            spec: RunSpec {
+                bundle: [7; 32],
+                bundle_size: 9,
+                case_patterns: vec!["a.*".to_owned()],
+                tiers: vec!["golden".to_owned()],
+                difficulties: vec!["edge".to_owned()],
+                tags: vec!["eu".to_owned()],
+                check_arguments: true,
+                snapshot_agent: Some("prices".to_owned()),
+                prices: Prices(std::collections::BTreeMap::from([(
+                    "m*".to_owned(),
+                    Price { input: 1, output: 2, cache_read: Some(0), cache_write: None },
+                )])),
+                cases: vec![("s.json".to_owned(), "a".to_owned())],
+                concurrency: 3,
+                case_timeout: Some(Timeout { duration: Duration::from_millis(1500), written: "1.5s".to_owned() }),
+                simulator: Some("user".to_owned()),
+                connector: Some("fast".to_owned()),
+                fail_fast: true,
+                targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
+                strict: true,
+                all_assertions: true,
+                tool_mode: ToolMode::RoutingOnly,
+                ..RunSpec::new("weather", vec!["s.json".to_owned()])
+            },
+            state: State::Cancelling,
+            totals: Totals {
+                total: 5,
+                passed: 1,
+                failed: 1,
+                errored: 1,
+                skipped: 1,
+                not_run: 1,
+                skipped_assertions: 2,
+                duration: Duration::from_millis(7930),
+                usage: usage(),
+            },
+            created_at: Timestamp::new(1_700_000_000, 5).expect("in range"),
+            finished_at: Some(Timestamp::new(-3, -7).expect("in range")),
+            last_sequence: 12,
+            error: Some(Fault {
+                code: 14,
+                reason: "UNREACHABLE".to_owned(),
+                message: "no".to_owned(),
+                origin: FaultOrigin::Transport,
+                retryable: true,
+            }),
+            warnings: vec!["w".to_owned()],
+            agent: Some(AgentCard {
+                agent_id: "weather".to_owned(),
+                version: "1".to_owned(),
+                tools: vec![ToolSpec { name: "t".to_owned(), input_schema: Some(json("{ }")), ..ToolSpec::default() }],
+                ..AgentCard::default()
+            }),
+            agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
+            suites: vec![SuiteInfo {
+                path: "s.json".to_owned(),
+                tool_name: "t".to_owned(),
+                tier: "golden".to_owned(),
+                eval_file_hash: "abc".to_owned(),
+                cases: 5,
+                warnings: vec!["odd".to_owned()],
+                staleness: Some(Staleness {
+                    stale: true,
+                    warnings: vec![StalenessWarning { text: "long".to_owned(), short: "s".to_owned() }],
+                    tool_version: Some("1".to_owned()),
+                    description_hash: None,
+                    registry_size: 3,
+                }),
+                comparison: Some(Comparison {
+                    baseline_run_id: "b".to_owned(),
+                    regressions: vec!["r".to_owned()],
+                    new_passes: vec!["p".to_owned()],
+                    new_cases: vec!["n".to_owned()],
+                    vanished_cases: vec!["v".to_owned()],
+                    differences: vec!["another model (a, now b)".to_owned()],
+                }),
+            }],
+        }
+    }
+
+    fn call(outcome: Option<ToolOutcome>) -> ToolCall {
+        ToolCall {
+            call_id: "1".to_owned(),
+            name: "t".to_owned(),
+            params: Some(Args::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
+            duration: outcome.is_some().then_some(Duration::from_micros(1)),
+            outcome,
+        }
+    }
+
+    /// Everything that can stand in a log comes back from the wire as it was.
+    #[test]
+    fn events_round_trip() {
+        let agent = |kind| Payload::Agent(AgentEvent { seq: 3, elapsed: Some(Duration::from_nanos(1)), kind });
+        let fault = ToolOutcome::Error(Fault::message("boom"));
+        let result = CaseResult {
+            outcome: Outcome::Failed,
+            cause: Some(Cause::Assertion),
+            blame: Some(Blame::Agent),
+            error: Some("toolsCalled: no".to_owned()),
+            failed_assertion: Some("toolsCalled".to_owned()),
+            warning: None,
+            warnings: vec!["seq".to_owned()],
+            assertions: vec![AssertionResult {
+                name: "toolsCalled".to_owned(),
+                outcome: Outcome::Failed,
+                reason: "no".to_owned(),
+                unresolved_tokens: vec!["{{seed:x}}".to_owned()],
+                blame: Some(Blame::Validator),
+                written: Some(json("{\"type\":\"agent\"}")),
+            }],
+            transcript: Transcript {
+                response: "hi 😀".to_owned(),
+                tool_calls: vec![call(None), call(Some(fault.clone())), call(Some(ToolOutcome::Result(None)))],
+                usage: Some(usage()),
+                duration: Duration::from_millis(5),
+            },
+            total_turns: 1,
+            turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],
+            checkpoints: vec![CheckpointResult { id: "c".to_owned(), reached_at_turn: Some(1), required: false }],
+            messages_count: 2,
+        };
+        let finished = Finished {
+            reason: FinishReason::MaxTokens,
+            response: Some(Message {
+                role: Role::Assistant,
+                parts: vec![Part::Reasoning("hm".to_owned()), Part::Text("x".to_owned()), Part::Data(json("[1]"))],
+            }),
+            usage: Some(usage()),
+            error: Some(Fault::message("x")),
+            tool_calls: 2,
+        };
+        let payloads = [
+            Payload::RunStarted(Box::new(run())),
+            Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
+            Payload::CheckpointReached { checkpoint: "c".to_owned() },
+            Payload::CasePlanned {
+                name: "n".to_owned(),
+                labels: Labels {
+                    difficulty: Some("edge".to_owned()),
+                    bug_ref: Some("FORGE-1".to_owned()),
+                    created_at: Some("2026-01-05".to_owned()),
+                    tags: vec!["eu".to_owned()],
+                },
+            },
+            Payload::CaseStarted {
+                mode: "single".to_owned(),
+                tool_mode: ToolMode::Stub,
+                invocation_id: "i".to_owned(),
+            },
+            agent(AgentEventKind::Accepted { instance_id: "x".to_owned() }),
+            agent(AgentEventKind::TextDelta { text: "x".to_owned(), reasoning: true }),
+            agent(AgentEventKind::ToolStarted { call: call(None), awaits_result: true }),
+            agent(AgentEventKind::ToolFinished {
+                call_id: "1".to_owned(),
+                outcome: Some(ToolOutcome::Result(Some(Args::Malformed("{".to_owned())))),
+                duration: None,
+            }),
+            agent(AgentEventKind::ModelTurn { index: 1, model: "m".to_owned(), usage: None }),
+            agent(AgentEventKind::Log { level: "info".to_owned(), message: "x".to_owned() }),
+            agent(AgentEventKind::Finished(finished)),
+            agent(AgentEventKind::Unknown),
+            Payload::StubServed { call_id: "1".to_owned(), outcome: fault, unstubbed: true },
+            Payload::CaseFinished(Box::new(result)),
+            Payload::Warning("w".to_owned()),
+            Payload::RunFinished(Box::new(run())),
+        ];
+        for payload in payloads {
+            let event = RunEvent {
+                sequence: 4,
+                at: Timestamp::new(5, 6).expect("in range"),
+                case: Some(CaseRef { suite: Arc::from("s.json"), case_id: Arc::from("a"), attempt: 2 }),
+                turn: 1,
+                payload,
+            };
+            let back = run_event_from_proto(run_event_to_proto(&event)).expect("reads").expect("is known");
+            assert_eq!(back, event);
+        }
+    }
+}

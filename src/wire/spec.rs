@@ -1,0 +1,165 @@
+//! What is asked for: `RunSpec` ↔ [`RunSpec`].
+
+use super::call::{
+    WireError, duration_from_proto, duration_to_proto, some_text, tool_mode_from_proto, tool_mode_to_proto,
+};
+use super::control as pb;
+use crate::conversation::ToolMode;
+use crate::plan::{MAX_CONCURRENCY, RunSpec};
+use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
+use crate::usage::{Price, Prices};
+
+/// Most prices of a run.
+const MAX_PRICES: usize = 1_000;
+
+/// A request for a run.
+#[must_use]
+pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
+    let inputs = spec.suites.iter().map(|path| pb::Input { source: Some(pb::input::Source::SuitePath(path.clone())) });
+    let targets = spec.targets.iter().map(|(id, url)| pb::Target { agent_id: id.clone(), url: url.clone() });
+    let cases = spec.cases.iter().map(|(suite, id)| pb::CaseRef {
+        suite: suite.clone(),
+        case_id: id.clone(),
+        ..pb::CaseRef::default()
+    });
+    pb::RunSpec {
+        bundle: Some(pb::BundleRef {
+            sha256: spec.bundle.to_vec(),
+            size_bytes: i64::try_from(spec.bundle_size).unwrap_or(i64::MAX),
+        }),
+        agent_id: spec.agent_id.clone(),
+        case_patterns: spec.case_patterns.clone(),
+        concurrency: spec.concurrency,
+        case_timeout: spec.case_timeout.as_ref().map(|timeout| duration_to_proto(timeout.duration)),
+        case_timeout_text: spec.case_timeout.as_ref().map(|timeout| timeout.written.clone()).unwrap_or_default(),
+        simulator_agent_id: spec.simulator.clone().unwrap_or_default(),
+        connector: spec.connector.clone().unwrap_or_default(),
+        fail_fast: spec.fail_fast,
+        inputs: inputs.collect(),
+        targets: targets.collect(),
+        strict: spec.strict,
+        all_assertions: spec.all_assertions,
+        tool_mode: tool_mode_to_proto(spec.tool_mode).into(),
+        cases: cases.collect(),
+        tiers: spec.tiers.clone(),
+        difficulties: spec.difficulties.clone(),
+        tags: spec.tags.clone(),
+        check_arguments: spec.check_arguments,
+        snapshot_agent_id: spec.snapshot_agent.clone().unwrap_or_default(),
+        prices: spec.prices.0.iter().map(|(model, price)| price_to_proto(model, price)).collect(),
+    }
+}
+
+fn price_to_proto(model: &str, price: &Price) -> pb::Price {
+    let amount = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    pb::Price {
+        model: model.to_owned(),
+        input_nano_usd: amount(price.input),
+        output_nano_usd: amount(price.output),
+        cache_read_nano_usd: price.cache_read.map(amount),
+        cache_write_nano_usd: price.cache_write.map(amount),
+    }
+}
+
+fn prices_from_proto(prices: Vec<pb::Price>) -> Result<Prices, WireError> {
+    if prices.len() > MAX_PRICES {
+        return Err(WireError::new(
+            "spec.prices",
+            format!("there are {}, at most {MAX_PRICES} are allowed", prices.len()),
+        ));
+    }
+    let amount =
+        |nanos: i64| u64::try_from(nanos).map_err(|_| WireError::new("spec.prices", "an amount must not be negative"));
+    let read = |price: pb::Price| {
+        if price.model.is_empty() {
+            return Err(WireError::new("spec.prices", "a price names no model"));
+        }
+        let read = Price {
+            input: amount(price.input_nano_usd)?,
+            output: amount(price.output_nano_usd)?,
+            cache_read: price.cache_read_nano_usd.map(amount).transpose()?,
+            cache_write: price.cache_write_nano_usd.map(amount).transpose()?,
+        };
+        Ok((price.model, read))
+    };
+    prices.into_iter().map(read).collect::<Result<_, _>>().map(Prices)
+}
+
+/// Reads and checks a request for a run.
+///
+/// # Errors
+/// For the first field that is missing or out of its range.
+pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
+    let bundle = spec.bundle.ok_or_else(|| WireError::new("spec.bundle", "is not set"))?;
+    let (bundle, bundle_size) = bundle_from_proto(&bundle)?;
+    let suites: Vec<String> = spec
+        .inputs
+        .into_iter()
+        .map(|input| match input.source {
+            Some(pb::input::Source::SuitePath(path)) => Ok(path),
+            None => {
+                Err(WireError::new("spec.inputs", "an input is empty, or of a kind that this version does not know"))
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    if suites.is_empty() {
+        return Err(WireError::new("spec.inputs", "there is none"));
+    }
+    let mut seen = std::collections::HashSet::new();
+    if let Some(twice) = suites.iter().find(|path| !seen.insert(path.as_str())) {
+        return Err(WireError::new("spec.inputs", format!("{twice:?} is named twice")));
+    }
+    let case_timeout = match spec.case_timeout {
+        None => None,
+        Some(timeout) => {
+            let duration = duration_from_proto(timeout)
+                .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
+                .ok_or_else(|| WireError::new("spec.case_timeout", "must be more than 0 and at most a day"))?;
+            let written = some_text(spec.case_timeout_text).unwrap_or_else(|| format!("{duration:?}"));
+            Some(Timeout { duration, written })
+        }
+    };
+    if spec.concurrency > MAX_CONCURRENCY {
+        return Err(WireError::new("spec.concurrency", format!("must be at most {MAX_CONCURRENCY}")));
+    }
+    Ok(RunSpec {
+        bundle,
+        bundle_size,
+        agent_id: spec.agent_id,
+        case_patterns: spec.case_patterns,
+        cases: spec.cases.into_iter().map(|case| (case.suite, case.case_id)).collect(),
+        concurrency: spec.concurrency.max(1),
+        case_timeout,
+        simulator: some_text(spec.simulator_agent_id),
+        connector: some_text(spec.connector),
+        fail_fast: spec.fail_fast,
+        suites,
+        targets: spec.targets.into_iter().map(|target| (target.agent_id, target.url)).collect(),
+        strict: spec.strict,
+        all_assertions: spec.all_assertions,
+        tool_mode: match tool_mode_from_proto(spec.tool_mode)? {
+            ToolMode::Stub => {
+                return Err(WireError::new("spec.tool_mode", "STUB is for cases with stubs, which say so"));
+            }
+            mode @ (ToolMode::Live | ToolMode::RoutingOnly) => mode,
+        },
+        tiers: spec.tiers,
+        difficulties: spec.difficulties,
+        tags: spec.tags,
+        check_arguments: spec.check_arguments,
+        snapshot_agent: some_text(spec.snapshot_agent_id),
+        prices: prices_from_proto(spec.prices)?,
+    })
+}
+
+/// Reads a reference to a bundle: SHA-256 and size.
+///
+/// # Errors
+/// When the digest is no SHA-256, or the size is negative.
+pub fn bundle_from_proto(bundle: &pb::BundleRef) -> Result<([u8; 32], u64), WireError> {
+    let sha256 = bundle.sha256.as_slice().try_into();
+    let sha256 = sha256.map_err(|_| WireError::new("bundle.sha256", "must be 32 bytes"))?;
+    let size = u64::try_from(bundle.size_bytes);
+    let size = size.map_err(|_| WireError::new("bundle.size_bytes", "must not be negative"))?;
+    Ok((sha256, size))
+}
