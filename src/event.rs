@@ -58,8 +58,18 @@ pub struct CaseRef {
     pub suite: Arc<str>,
     /// Id of the case there.
     pub case_id: Arc<str>,
+    /// Which repetition of the case, from 1.
+    pub repeat: u32,
     /// Which try this is, from 1.
     pub attempt: u32,
+}
+
+impl CaseRef {
+    /// What people call it: its id, and the repetition from the second on.
+    #[must_use]
+    pub fn label(&self) -> String {
+        if self.repeat > 1 { format!("{} #{}", self.case_id, self.repeat) } else { self.case_id.to_string() }
+    }
 }
 
 /// What a [`RunEvent`] says.
@@ -101,7 +111,9 @@ pub enum Payload {
         /// Its id.
         checkpoint: String,
     },
-    /// The verdict on a case.
+    /// What came of an attempt at a case that is tried again; it counts in no sum.
+    AttemptFinished(Box<CaseResult>),
+    /// The verdict on a case, after its last attempt.
     CaseFinished(Box<CaseResult>),
     /// Something worth knowing that changes no verdict.
     Warning(String),
@@ -206,7 +218,8 @@ impl Run {
             | Payload::Agent(_)
             | Payload::StubServed { .. }
             | Payload::TurnFinished(_)
-            | Payload::CheckpointReached { .. } => {}
+            | Payload::CheckpointReached { .. }
+            | Payload::AttemptFinished(_) => {}
         }
     }
 

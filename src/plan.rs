@@ -19,6 +19,13 @@ const FRAMEWORK_TIMEOUT: (Duration, &str) = (Duration::from_mins(5), "5m");
 /// Most cases at the same time.
 pub const MAX_CONCURRENCY: u32 = 10_000;
 
+/// Most repetitions of a case.
+pub const MAX_REPEATS: u32 = 1_000;
+/// Most times that a case is tried again.
+pub const MAX_RETRIES: u32 = 100;
+/// Most executions of a run.
+const MAX_EXECUTIONS: usize = 10_000_000;
+
 /// The request for a run, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSpec {
@@ -48,6 +55,12 @@ pub struct RunSpec {
     pub connector: Option<String>,
     /// The run ends with the first case that does not pass.
     pub fail_fast: bool,
+    /// How often each case is run, at least 1.
+    pub repeats: u32,
+    /// How often a case is tried again that could not be judged for trouble that may pass.
+    pub retries: u32,
+    /// How often a case is tried again that failed.
+    pub retry_failed: u32,
     /// Suites to run, by their paths in the bundle, in order.
     pub suites: Vec<String>,
     /// Agents that exist for this run only: id and URL.
@@ -84,6 +97,9 @@ impl RunSpec {
             simulator: None,
             connector: None,
             fail_fast: false,
+            repeats: 1,
+            retries: 0,
+            retry_failed: 0,
             suites,
             targets: Vec::new(),
             strict: false,
@@ -137,6 +153,8 @@ pub struct PlannedCase {
     pub suite: Arc<Suite>,
     /// Its position there.
     pub index: usize,
+    /// Which repetition, from 1.
+    pub repeat: u32,
 }
 
 impl PlannedCase {
@@ -176,6 +194,9 @@ pub enum PlanError {
     /// The suites hold no case, or the selection leaves none.
     #[error("nothing selected: {0}")]
     NothingSelected(String),
+    /// The cases with their repetitions are too many.
+    #[error("cases times repetitions are more than {MAX_EXECUTIONS}, which is the most of a run")]
+    TooMany,
 }
 
 fn first_line(error: &regex::Error) -> String {
@@ -206,7 +227,11 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
     for suite in &suites {
         for (index, case) in suite.cases.iter().enumerate() {
             if selected(suite, case) {
-                cases.push(PlannedCase { suite: Arc::clone(suite), index });
+                let repeats = 1..=spec.repeats.max(1);
+                cases.extend(repeats.map(|repeat| PlannedCase { suite: Arc::clone(suite), index, repeat }));
+                if cases.len() > MAX_EXECUTIONS {
+                    return Err(PlanError::TooMany);
+                }
             }
         }
     }

@@ -58,7 +58,15 @@ impl Step {
                 return AssertionResult { unresolved_tokens: tokens, ..step.result(name) };
             }
         };
-        AssertionResult { name: name.to_owned(), outcome, reason, unresolved_tokens, blame: None, written: None }
+        AssertionResult {
+            name: name.to_owned(),
+            outcome,
+            reason,
+            unresolved_tokens,
+            blame: None,
+            written: None,
+            opinion: None,
+        }
     }
 }
 

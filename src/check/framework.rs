@@ -11,7 +11,7 @@ use crate::json::{Json, Value};
 use crate::suite::claim::{Claim, ClaimKind, JsonType, PATTERN_PREFIX};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
-use crate::verdict::{AssertionResult, Blame, Outcome};
+use crate::verdict::{AssertionResult, Blame, Opinion, Outcome};
 
 /// What somebody else has to decide.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ pub enum Reply {
         passed: bool,
         /// Why, for people; may be empty.
         reason: String,
+        /// What else was said, where a validator was asked.
+        opinion: Option<Opinion>,
     },
     /// Nobody decided, and why.
     Failed(String),
@@ -87,6 +89,10 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
             unresolved_tokens: Vec::new(),
             blame,
             written: Some(claim.written.clone()),
+            opinion: match replies.get(&position) {
+                Some(Reply::Judged { opinion, .. }) => opinion.clone(),
+                _ => None,
+            },
         }
     });
     evaluated.collect()
@@ -251,7 +257,7 @@ impl Answer<'_> {
 /// What somebody else decided.
 fn decided(reply: Option<&Reply>, who: &str, blame: Blame) -> Result<Verdict, Unevaluated> {
     match reply {
-        Some(Reply::Judged { passed, reason }) => {
+        Some(Reply::Judged { passed, reason, .. }) => {
             Ok(Verdict::of(*passed, || if reason.is_empty() { format!("{who} says no") } else { reason.clone() }))
         }
         Some(Reply::Failed(why)) => Err(Unevaluated { why: format!("{who} failed: {why}"), blame }),

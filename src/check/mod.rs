@@ -74,6 +74,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         turns: Vec::new(),
         checkpoints: Vec::new(),
         messages_count: count_messages(case),
+        earlier: Vec::new(),
     };
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
         let tokens = skipped.unresolved_tokens.join(", ");
@@ -150,6 +151,7 @@ fn check_arguments(
             unresolved_tokens: Vec::new(),
             blame: None,
             written: None,
+            opinion: None,
         });
         return;
     }
@@ -193,6 +195,7 @@ pub fn judge_dialogue(
         turns,
         checkpoints,
         messages_count: 0,
+        earlier: Vec::new(),
     }
 }
 

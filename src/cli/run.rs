@@ -15,9 +15,9 @@ use super::{CliError, Exit, look, note, print};
 use crate::bundle::{self, Role};
 use crate::conversation::ToolMode;
 use crate::daemon::status::BUNDLE_MISSING;
-use crate::event::{Payload, Run};
+use crate::event::{CaseRef, Payload, Run};
 use crate::peer::target::{Target, speaks_http};
-use crate::plan::{PlanError, RunSpec, plan};
+use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, RunSpec, plan};
 use crate::report::console::Look;
 use crate::report::{Format, Shown, Verdict, Verdicts, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
@@ -98,6 +98,21 @@ pub(super) struct RunArgs {
     /// Stop at the first case that does not pass; cases in flight are cancelled, and the rest is skipped
     #[arg(long)]
     fail_fast: bool,
+
+    /// Run each case so many times; every repetition counts
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEATS)))]
+    runs: Option<u32>,
+
+    /// Try a case so many times again that could not be judged, for trouble with the connection, the simulator or a
+    /// validator
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_RETRIES)))]
+    retries: u32,
+
+    /// Try a case so many times again that failed; if it passes then, it counts as passed and is reported as flaky
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_RETRIES)))]
+    retry_failed: u32,
 
     /// Read everything and print the cases that would run, one JSON line each, without running them
     #[arg(long)]
@@ -324,6 +339,9 @@ async fn run_on(
         simulator: args.simulator.clone(),
         connector: args.connector.clone(),
         fail_fast: args.fail_fast,
+        repeats: args.runs.unwrap_or(1),
+        retries: args.retries,
+        retry_failed: args.retry_failed,
         tiers: args.tier.clone(),
         difficulties: args.difficulty.clone(),
         tags: args.tag.clone(),
@@ -426,8 +444,8 @@ struct Ended {
     lines: HashMap<String, Vec<Shown>>,
 }
 
-/// Suite path and id of a case.
-type CaseKey = (String, String);
+/// Suite path, id and repetition of a case.
+type CaseKey = (String, String, u32);
 
 /// Follows the run to its end, and cancels it when the user asks for it.
 async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
@@ -452,7 +470,8 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
         };
         progress.take(&event);
-        let case = event.case.as_ref().map(|case| ((case.suite.to_string(), case.case_id.to_string()), case));
+        let key = |case: &CaseRef| (case.suite.to_string(), case.case_id.to_string(), case.repeat);
+        let case = event.case.as_ref().map(|case| (key(case), case));
         match (&event.payload, case) {
             (Payload::CasePlanned { name, labels }, Some((key, _))) => {
                 order.push(key.clone());

@@ -40,7 +40,7 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
         }
         if let Some(text) = describe(&event, &mut tools) {
             let time = event.at.strftime("%H:%M:%S%.3f");
-            let case = event.case.as_ref().map(|case| format!("{}  ", printable(&case.case_id))).unwrap_or_default();
+            let case = event.case.as_ref().map(|case| format!("{}  ", printable(&case.label()))).unwrap_or_default();
             print(&format!("{time}  {case}{text}\n"))?;
         }
     }
@@ -50,7 +50,7 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
 /// What an event says, on one line; `tools` remembers the names of open calls.
 fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> Option<String> {
     let short = |text: &str| clip(&printable(text), MAX_TEXT);
-    let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.case_id)).unwrap_or_default();
+    let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.label())).unwrap_or_default();
     Some(match &event.payload {
         Payload::RunStarted(run) => {
             let total = run.totals.total;
@@ -102,6 +102,12 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
         }
         Payload::CheckpointReached { checkpoint } => {
             format!("checkpoint {} reached in turn {}", short(checkpoint), event.turn)
+        }
+        Payload::AttemptFinished(result) => {
+            let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
+            let (outcome, millis) = (result.outcome.name(), whole_millis(result.transcript.duration));
+            let attempt = event.case.as_ref().map_or(1, |case| case.attempt);
+            format!("attempt {attempt} {outcome} {millis}ms, trying again{error}")
         }
         Payload::CaseFinished(result) => {
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();

@@ -60,7 +60,9 @@ pub fn of_create(error: &CreateError) -> Status {
         | CreateError::Baseline(..)
         | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
-        CreateError::Plan(PlanError::Pattern { .. }) => with_reason(Code::InvalidArgument, INVALID, error.to_string()),
+        CreateError::Plan(PlanError::Pattern { .. } | PlanError::TooMany) => {
+            with_reason(Code::InvalidArgument, INVALID, error.to_string())
+        }
         CreateError::Plan(PlanError::NothingSelected(_)) => {
             with_reason(Code::FailedPrecondition, NOTHING_SELECTED, error.to_string())
         }

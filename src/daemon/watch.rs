@@ -117,6 +117,7 @@ impl Watch {
             | Payload::CaseStarted { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
+            | Payload::AttemptFinished(_)
             | Payload::CaseFinished(_)
             | Payload::Warning(_)
             | Payload::RunFinished(_) => true,

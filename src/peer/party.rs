@@ -20,7 +20,8 @@ use crate::wire::agent::simulator_client::SimulatorClient;
 use crate::wire::agent::validator_client::ValidatorClient;
 use crate::wire::call::{duration_to_proto, event_from_proto, shorten, start_to_proto};
 use crate::wire::party::{
-    Input, Judgement, NextInput, input_from_proto, judgement_to_proto, next_input_to_proto, verdict_from_proto,
+    Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, score_in_range,
+    vote_from_proto,
 };
 
 /// The deadline header only backs up ours, which has to come first.
@@ -63,7 +64,7 @@ impl Agent {
         match within(belongs, client.next_input(request)).await? {
             Ok(answer) => Ok(input_from_proto(answer.into_inner())),
             Err(status) if status.code() == Code::Unimplemented => {
-                let json = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
+                let (json, _) = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
                 let input = json.get("input").and_then(Json::as_str).filter(|input| !input.is_empty());
                 let is_last = matches!(json.get("goal_achieved"), Some(Json { value: Value::Bool(true), .. }));
                 Ok(Input { message: input.map(Message::user), is_last })
@@ -72,24 +73,25 @@ impl Agent {
         }
     }
 
-    /// Asks for a verdict: whether it passed, and why.
+    /// Asks for a verdict.
     ///
     /// # Errors
     /// When there is none.
-    pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<(bool, String), Silence> {
+    pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<Vote, Silence> {
         let mut client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let request = judgement_to_proto(self.context(belongs), asked);
         match within(belongs, client.validate(request)).await? {
-            Ok(answer) => verdict_from_proto(&answer.into_inner()).map_err(Silence::Failed),
+            Ok(answer) => vote_from_proto(&answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
-                let json = self.ask_in_json(belongs, &validator_question(asked), asked.options).await?;
+                let (json, reply) = self.ask_in_json(belongs, &validator_question(asked), asked.options).await?;
                 let passed = ["passed", "pass"].iter().find_map(|key| match json.get(key).map(|value| &value.value) {
                     Some(Value::Bool(passed)) => Some(*passed),
                     _ => None,
                 });
                 let passed = passed.ok_or_else(|| Silence::Failed("its answer holds no verdict".to_owned()))?;
                 let reason = ["reason", "message"].iter().find_map(|key| json.get(key).and_then(Json::as_str));
-                Ok((passed, shorten(reason.unwrap_or_default())))
+                let score = json.get("score").and_then(Json::as_f64).and_then(score_in_range);
+                Ok(Vote { passed, reason: shorten(reason.unwrap_or_default()), score, reply: shorten(&reply) })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -127,8 +129,8 @@ impl Agent {
         }
     }
 
-    /// Asks a plain agent, and reads the JSON in its answer.
-    async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<Json, Silence> {
+    /// Asks a plain agent, and reads the JSON in its answer; the answer comes along.
+    async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<(Json, String), Silence> {
         let invocation = Invocation {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
@@ -148,10 +150,13 @@ impl Agent {
             Err(_) => return Err(Silence::Timeout),
             Ok(answer) => answer?,
         };
-        json_in(&text).filter(|json| matches!(json.value, Value::Object(_))).ok_or_else(|| {
-            let beginning: String = text.chars().take(200).collect();
-            Silence::Failed(format!("it answered with no JSON object: {beginning:?}"))
-        })
+        match json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
+            Some(json) => Ok((json, text)),
+            None => {
+                let beginning: String = text.chars().take(200).collect();
+                Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
+            }
+        }
     }
 
     /// The whole answer to one call.

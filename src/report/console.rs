@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::{Verdict, printable};
+use super::{Verdict, attempts_note, printable};
 use crate::conversation::Cost;
 use crate::event::SuiteInfo;
 use crate::suite::Labels;
@@ -38,6 +38,8 @@ pub struct Line {
     warnings: Vec<String>,
     millis: u64,
     skipped_assertions: u32,
+    /// Whether it was not run because that was asked for.
+    left_out: bool,
     cost: Option<Cost>,
 }
 
@@ -45,16 +47,22 @@ impl Line {
     /// The line of a verdict.
     #[must_use]
     pub fn of(verdict: Verdict<'_>) -> Self {
-        let CaseResult { outcome, error, warning, warnings, transcript, .. } = verdict.result;
+        let CaseResult { outcome, cause, error, warning, warnings, transcript, .. } = verdict.result;
         Self {
-            id: printable(&verdict.case.case_id),
+            id: printable(&verdict.case.label()),
             name: printable(verdict.name),
             outcome: *outcome,
             error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
             labels: labels_line(verdict.labels),
-            warnings: warning.iter().chain(warnings).map(|warning| printable(warning)).collect(),
+            warnings: attempts_note(verdict.result)
+                .iter()
+                .chain(warning)
+                .chain(warnings)
+                .map(|warning| clip(&printable(warning), MAX_ERROR))
+                .collect(),
             millis: whole_millis(transcript.duration),
             skipped_assertions: verdict.result.assertions_skipped(),
+            left_out: *outcome == Outcome::Skipped && cause.is_none(),
             cost: transcript.usage.and_then(|usage| usage.cost),
         }
     }
@@ -81,13 +89,20 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
     let columns = Columns::of(lines, look.width);
     if let Some(comparison) = &suite.comparison {
-        write_regressions(&mut out, comparison, lines, look);
+        let error = |id: &str| lines.iter().find(|line| line.id == id).and_then(|line| line.error.as_ref());
+        write_regressions(&mut out, comparison, error, look);
     }
     for line in lines {
         write_line(&mut out, line, &columns, look);
     }
     let _ = writeln!(out, "{}", "─".repeat(rule));
     let _ = writeln!(out, "  {}", totals(lines));
+    write_remarks(&mut out, suite, warnings, look);
+    out
+}
+
+/// What stands below the sums of a suite: how it compares, and what is odd about it.
+pub(super) fn write_remarks(out: &mut String, suite: &SuiteInfo, warnings: &[String], look: Look) {
     if let Some(comparison) = &suite.comparison {
         let _ = writeln!(out, "  {}", compared(comparison));
     }
@@ -99,17 +114,20 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
     for warning in stale.chain(warnings) {
         let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
     }
-    out
 }
 
-/// What broke stands first: it is what people came for.
-fn write_regressions(out: &mut String, comparison: &Comparison, lines: &[Line], look: Look) {
+/// What broke stands first: it is what people came for. `error` knows why, by the id as it is shown.
+pub(super) fn write_regressions<'a>(
+    out: &mut String,
+    comparison: &Comparison,
+    error: impl Fn(&str) -> Option<&'a String>,
+    look: Look,
+) {
     let red = look.style(AnsiColor::Red.on_default().bold());
     for id in &comparison.regressions {
         let id = printable(id);
         let _ = writeln!(out, "  {red}✗ regression{red:#} {id}: it passed in the baseline");
-        let error = lines.iter().find(|line| line.id == id).and_then(|line| line.error.as_ref());
-        if let Some(error) = error {
+        if let Some(error) = error(&id) {
             let _ = writeln!(out, "    {red}→{red:#} {error}");
         }
     }
@@ -140,17 +158,21 @@ pub fn totals(lines: &[Line]) -> String {
     let millis: u64 = lines.iter().map(|line| line.millis).sum();
     let skipped: u32 = lines.iter().map(|line| line.skipped_assertions).sum();
     let mut notes = Vec::new();
-    for (number, note) in [(count(Outcome::Errored), "errored"), (count(Outcome::Skipped), "not run")] {
+    // What was left out as asked is no failure.
+    let left_out = lines.iter().filter(|line| line.left_out).count();
+    let not_run = count(Outcome::Skipped) - left_out;
+    for (number, note) in [(count(Outcome::Errored), "errored"), (not_run, "not run")] {
         if number > 0 {
             notes.push(format!("{number} {note}"));
         }
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
-    let failed = lines.len() - passed;
+    let failed = lines.len() - passed - left_out;
+    let left_out = if left_out > 0 { format!(" | {left_out} skipped") } else { String::new() };
     let cost = lines.iter().filter_map(|line| line.cost).map(Cost::usd).reduce(|sum, cost| sum + cost);
     let cost = cost.map(|cost| format!(" | ${cost:.4}")).unwrap_or_default();
     format!(
-        "{passed}/{} passed | {failed} failed{notes} | {skipped} skipped assertions | {millis}ms total{cost}",
+        "{passed}/{} passed | {failed} failed{notes}{left_out} | {skipped} skipped assertions | {millis}ms total{cost}",
         lines.len()
     )
 }
@@ -235,6 +257,7 @@ mod tests {
             warnings: Vec::new(),
             millis,
             skipped_assertions: 0,
+            left_out: false,
             cost: None,
         }
     }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::console::{Look, clip};
-use super::{Verdict, printable};
+use super::console::{Look, clip, write_regressions, write_remarks};
+use super::{Verdict, attempts_note, printable};
 use crate::event::SuiteInfo;
 use crate::verdict::{CaseResult, Outcome};
 
@@ -24,6 +24,8 @@ pub struct Entry {
     counts: String,
     errors: Vec<String>,
     warnings: Vec<String>,
+    /// Whether it passed only after it had failed.
+    is_flaky: bool,
     seconds: String,
 }
 
@@ -52,12 +54,18 @@ impl Entry {
         // The error of a failed assertion is one of those.
         errors.extend(error.iter().filter(|_| failed_assertion.is_none()).cloned());
         Self {
-            id: printable(&verdict.case.case_id),
+            id: printable(&verdict.case.label()),
             name: printable(verdict.name),
             outcome: *outcome,
             counts,
             errors: errors.iter().map(|error| clip(&printable(error), MAX_ERROR)).collect(),
-            warnings: warning.iter().chain(warnings).map(|warning| printable(warning)).collect(),
+            warnings: attempts_note(verdict.result)
+                .iter()
+                .chain(warning)
+                .chain(warnings)
+                .map(|warning| clip(&printable(warning), MAX_ERROR))
+                .collect(),
+            is_flaky: verdict.result.is_flaky(),
             seconds: seconds(transcript.duration),
         }
     }
@@ -104,11 +112,16 @@ pub fn summary(
     if skipped > 0 {
         let _ = writeln!(out, "  Skipped: {skipped}");
     }
-    let _ = writeln!(out, "  Time:    {}", seconds(took));
-    let yellow = look.style(AnsiColor::Yellow.on_default());
-    for warning in warnings {
-        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
+    let flaky = entries.iter().filter(|entry| entry.is_flaky).count();
+    if flaky > 0 {
+        let _ = writeln!(out, "  Flaky:   {flaky}");
     }
+    let _ = writeln!(out, "  Time:    {}", seconds(took));
+    if let Some(comparison) = &suite.comparison {
+        let error = |id: &str| entries.iter().find(|entry| entry.id == id).and_then(|entry| entry.errors.first());
+        write_regressions(&mut out, comparison, error, look);
+    }
+    write_remarks(&mut out, suite, warnings, look);
     out
 }
 
@@ -146,6 +159,7 @@ mod tests {
             counts: counts.to_owned(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            is_flaky: false,
             seconds: seconds.to_owned(),
         }
     }

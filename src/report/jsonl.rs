@@ -1,7 +1,8 @@
 //! The lines of Agent Test Framework V2: one JSON object a case, in the order of the files.
 //!
-//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, and on an
-//! assertion `outcome` and `reason`. `status` is `failed` also where a case could not be judged.
+//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`; `repeat` of the
+//! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
+//! `outcome` and `reason`, and where a validator was asked `score`, `replies`, `votes` and `agreeing`. `status` is `failed` also where a case could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -9,7 +10,7 @@ use serde_json::value::RawValue;
 use super::suite_result::Call;
 use super::{Verdict, Verdicts};
 use crate::event::Run;
-use crate::verdict::{AssertionResult, Cause, Outcome, whole_millis};
+use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
 /// The lines, each made when it is asked for.
 #[derive(Debug)]
@@ -88,6 +89,14 @@ struct Case<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     suite: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeat: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    earlier_attempts: Vec<Earlier<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flaky: Option<bool>,
 }
 
 impl<'a> Case<'a> {
@@ -127,17 +136,21 @@ impl<'a> Case<'a> {
             warning: result.warning.as_deref(),
             outcome: result.outcome.name(),
             cause: result.cause.map(Cause::name),
-            blame: result.blame.map(crate::verdict::Blame::name),
+            blame: result.blame.map(Blame::name),
             warnings: &result.warnings,
             tool_calls: result.transcript.tool_calls.iter().map(Call::of).collect(),
             suite: &verdict.case.suite,
+            repeat: Some(verdict.case.repeat).filter(|repeat| *repeat > 1),
+            attempts: Some(verdict.case.attempt).filter(|attempt| *attempt > 1),
+            earlier_attempts: result.earlier.iter().map(Earlier::of).collect(),
+            flaky: result.is_flaky().then_some(true),
         }
     }
 }
 
 /// An assertion as the file has it, with what came of it.
 #[derive(Serialize)]
-struct Assertion<'a> {
+pub(super) struct Assertion<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(flatten)]
@@ -146,14 +159,16 @@ struct Assertion<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
+    #[serde(flatten)]
+    opinion: Option<Judged<'a>>,
 }
 
 impl<'a> Assertion<'a> {
-    fn of(assertion: &'a AssertionResult) -> Self {
+    pub(super) fn of(assertion: &'a AssertionResult) -> Self {
         let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
         let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
         // These are said by this line itself.
-        for key in ["type", "passed", "outcome", "reason"] {
+        for key in ["type", "passed", "outcome", "reason", "score", "replies", "votes", "agreeing"] {
             written.remove(key);
         }
         Self {
@@ -162,6 +177,46 @@ impl<'a> Assertion<'a> {
             passed: assertion.outcome == Outcome::Passed,
             outcome: assertion.outcome.name(),
             reason: &assertion.reason,
+            opinion: assertion.opinion.as_ref().map(Judged::of),
+        }
+    }
+}
+
+/// What a validator said.
+#[derive(Serialize)]
+struct Judged<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    replies: &'a [String],
+    votes: u32,
+    agreeing: u32,
+}
+
+impl<'a> Judged<'a> {
+    fn of(opinion: &'a Opinion) -> Self {
+        let Opinion { score, replies, votes, agreeing } = opinion;
+        Self { score: *score, replies, votes: *votes, agreeing: *agreeing }
+    }
+}
+
+/// An attempt after which the case was tried again.
+#[derive(Serialize)]
+struct Earlier<'a> {
+    outcome: &'static str,
+    cause: Option<&'static str>,
+    blame: Option<&'static str>,
+    error: Option<&'a str>,
+    duration_ms: u64,
+}
+
+impl<'a> Earlier<'a> {
+    fn of(attempt: &'a Attempt) -> Self {
+        Self {
+            outcome: attempt.outcome.name(),
+            cause: attempt.cause.map(Cause::name),
+            blame: attempt.blame.map(Blame::name),
+            error: attempt.error.as_deref(),
+            duration_ms: whole_millis(attempt.duration),
         }
     }
 }
@@ -190,7 +245,7 @@ mod tests {
     use crate::verdict::{CaseResult, CheckpointResult};
 
     fn shown(id: &str, name: &str, result: &CaseResult) -> serde_json::Value {
-        let case = CaseRef { suite: "e.jsonl".into(), case_id: id.into(), attempt: 1 };
+        let case = CaseRef { suite: "e.jsonl".into(), case_id: id.into(), repeat: 1, attempt: 1 };
         let labels = Labels::default();
         let text = line(Verdict { case: &case, name, labels: &labels, result }).expect("JSON");
         assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
@@ -221,7 +276,7 @@ mod tests {
             duration: std::time::Duration::from_millis(millis),
             ..Transcript::default()
         };
-        let blame = crate::verdict::Blame::Agent;
+        let blame = Blame::Agent;
         let result = CaseResult::without_assertions(Outcome::Passed, Cause::Assertion, blame, "", transcript);
         CaseResult { cause: None, blame: None, error: None, ..result }
     }
@@ -234,6 +289,7 @@ mod tests {
             reason: String::new(),
             unresolved_tokens: Vec::new(),
             blame: None,
+            opinion: None,
             written: JsonText::new(r#"{"type": "contains", "value": "submitted"}"#).ok(),
         };
         let response = "Expense submitted. Reference: EXP-2025-001";

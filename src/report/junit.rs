@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Verdict, Verdicts};
+use super::{Verdict, Verdicts, attempts_note};
 use crate::event::Run;
 use crate::verdict::{Outcome, Turn};
 
@@ -53,7 +53,7 @@ fn case(class: &str, verdict: Verdict<'_>) -> TestCase {
             status
         }
     };
-    let mut case = TestCase::new(clean(&verdict.case.case_id), status);
+    let mut case = TestCase::new(clean(&verdict.case.label()), status);
     case.set_classname(clean(class));
     case.set_time(result.transcript.duration);
     if !verdict.name.is_empty() {
@@ -71,15 +71,23 @@ fn clean(text: &str) -> String {
 fn details(verdict: Verdict<'_>) -> String {
     let result = verdict.result;
     let mut text = String::new();
+    if let Some(note) = attempts_note(result) {
+        let _ = writeln!(text, "{note}");
+    }
     for assertion in result.assertions.iter().filter(|assertion| !assertion.reason.is_empty()) {
         let _ = writeln!(text, "{} {}: {}", assertion.outcome.name(), assertion.name, assertion.reason);
     }
     for (number, Turn { input, output }) in (1..).zip(&result.turns) {
+        let (input, output) = (beginning(input), beginning(output));
         let _ = writeln!(text, "turn {number} user: {input}\nturn {number} agent: {output}");
     }
     if result.turns.is_empty() {
-        let answer: String = result.transcript.response.chars().take(MAX_ANSWER).collect();
-        let _ = writeln!(text, "answer: {answer}");
+        let _ = writeln!(text, "answer: {}", beginning(&result.transcript.response));
     }
     text
+}
+
+/// As much of a text as people read.
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(MAX_ANSWER).map_or(text, |(end, _)| &text[..end])
 }

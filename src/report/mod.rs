@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
-use crate::verdict::CaseResult;
+use crate::verdict::{CaseResult, Outcome};
 
 /// The cases of a run with their verdicts, in the order of the plan. Fed with the events of a log, in any part of it.
 #[derive(Debug, Default)]
 pub struct Verdicts {
     cases: Vec<Entry>,
-    /// Position in `cases` by suite and case id.
-    positions: HashMap<(Arc<str>, Arc<str>), usize>,
+    /// Position in `cases` by suite, case id and repetition.
+    positions: HashMap<(Arc<str>, Arc<str>, u32), usize>,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Verdicts {
     /// Takes an event; those that are no verdicts are ignored.
     pub fn take(&mut self, event: &Arc<RunEvent>) {
         let Some(case) = &event.case else { return };
-        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
+        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
         match &event.payload {
             Payload::CasePlanned { .. } => {
                 self.positions.insert(key, self.cases.len());
@@ -194,6 +194,19 @@ pub fn summary(run: &Run, suite: &SuiteInfo, shown: Vec<Shown>, warnings: &[Stri
     let took = run.finished_at.map(|end| end.duration_since(run.created_at)).unwrap_or_default();
     let took = std::time::Duration::try_from(took).unwrap_or_default();
     console_framework::summary(suite, &run.spec.agent_id, &entries, warnings, took, look)
+}
+
+/// What people should know of a case that took several attempts.
+#[must_use]
+pub fn attempts_note(result: &CaseResult) -> Option<String> {
+    let last = result.earlier.last()?;
+    let attempts = result.earlier.len() + 1;
+    let why = last.error.as_deref().unwrap_or_else(|| last.outcome.name());
+    Some(match result.outcome {
+        Outcome::Passed if result.is_flaky() => format!("flaky: it passed in attempt {attempts}; before that: {why}"),
+        Outcome::Passed => format!("it passed in attempt {attempts}; before that: {why}"),
+        _ => format!("{attempts} attempts"),
+    })
 }
 
 /// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing

@@ -2,18 +2,20 @@
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `errored`, `notRun` and `skipped` (left out as asked);
-//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `usage`, `toolCalls`, `response`,
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
+//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
 //! `totalTurns`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::jsonl::Assertion;
 use super::{Verdict, Verdicts};
 use crate::conversation::{Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
+use crate::suite::Dialect;
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{Outcome, Totals, whole_millis};
+use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, whole_millis};
 
 /// The result of a run as pieces of JSON text, each made when it is asked for: one suite as the contract's object,
 /// several as `{"runId", "exitCode", "suites": […]}`.
@@ -203,6 +205,7 @@ struct Summary {
     not_run: u32,
     skipped: u32,
     skipped_assertions: u32,
+    flaky: u32,
     total_duration_ms: u64,
     estimated_cost_usd: Option<f64>,
 }
@@ -221,6 +224,7 @@ impl<'a> Tail<'a> {
                 not_run: totals.not_run,
                 skipped: totals.skipped,
                 skipped_assertions: totals.skipped_assertions,
+                flaky: totals.flaky,
                 total_duration_ms: whole_millis(totals.duration),
                 estimated_cost_usd: totals.usage.cost.map(Cost::usd),
             },
@@ -263,6 +267,12 @@ struct Case<'a> {
     warnings: &'a [String],
     stale: bool,
     attempts: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    earlier_attempts: Vec<Earlier<'a>>,
+    flaky: bool,
+    repeat: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assertions: Vec<Assertion<'a>>,
     total_turns: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     turns: Vec<Said<'a>>,
@@ -271,6 +281,29 @@ struct Case<'a> {
     usage: Option<Used>,
     tool_calls: Vec<Call<'a>>,
     response: &'a str,
+}
+
+/// An attempt after which the case was tried again.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Earlier<'a> {
+    outcome: &'static str,
+    cause: Option<&'static str>,
+    blame: Option<&'static str>,
+    error: Option<&'a str>,
+    duration_ms: u64,
+}
+
+impl<'a> Earlier<'a> {
+    fn of(attempt: &'a Attempt) -> Self {
+        Self {
+            outcome: attempt.outcome.name(),
+            cause: attempt.cause.map(Cause::name),
+            blame: attempt.blame.map(Blame::name),
+            error: attempt.error.as_deref(),
+            duration_ms: whole_millis(attempt.duration),
+        }
+    }
 }
 
 /// One turn of a dialogue.
@@ -364,13 +397,21 @@ impl<'a> Case<'a> {
             created_at: verdict.labels.created_at.as_deref(),
             tags: &verdict.labels.tags,
             outcome: result.outcome.name(),
-            cause: result.cause.map(crate::verdict::Cause::name),
-            blame: result.blame.map(crate::verdict::Blame::name),
+            cause: result.cause.map(Cause::name),
+            blame: result.blame.map(Blame::name),
             assertion: result.failed_assertion.as_deref(),
             warning: result.warning.as_deref(),
             warnings: &result.warnings,
             stale: suite.staleness.as_ref().is_some_and(|today| today.stale),
             attempts: verdict.case.attempt,
+            earlier_attempts: result.earlier.iter().map(Earlier::of).collect(),
+            flaky: result.is_flaky(),
+            repeat: verdict.case.repeat,
+            assertions: if Dialect::of(&verdict.case.suite) == Dialect::Framework {
+                result.assertions.iter().map(Assertion::of).collect()
+            } else {
+                Vec::new()
+            },
             total_turns: result.total_turns,
             turns: (1..)
                 .zip(&result.turns)

@@ -5,8 +5,9 @@ use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript};
 use crate::json::{Json, Value};
 use crate::peer::party::{Belongs, Silence};
-use crate::suite::claim::Claim;
-use crate::wire::party::Judgement;
+use crate::suite::claim::{Claim, votes_of};
+use crate::verdict::Opinion;
+use crate::wire::party::{Judgement, Vote};
 
 /// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same.
 pub(super) async fn ask(
@@ -40,7 +41,8 @@ async fn validator(
     let Some(party) = shared.parties.get(id) else { return Reply::Failed("there is no such agent".to_owned()) };
     let options = with_test_mode(options, "validator", None);
     let criteria = metadata(&options, "criteria").to_owned();
-    let votes = votes(&options);
+    // What is no number of votes was refused with the suite.
+    let votes = votes_of(&options).unwrap_or(1);
     let asked = Judgement {
         output: &transcript.response,
         criteria: &criteria,
@@ -60,22 +62,20 @@ async fn validator(
     count(given)
 }
 
-/// How often a validator is asked: `options.votes`, an odd number, 1 if it is not given.
-fn votes(options: &Json) -> usize {
-    const MOST: f64 = 15.0;
-    let votes = options.get("votes").and_then(Json::as_f64).filter(|votes| (1.0..=MOST).contains(votes));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-    votes.map_or(1, |votes| votes as usize)
-}
-
 /// The verdict of the majority, with the first reason of its side. A tie does not hold.
-fn count(given: Vec<(bool, String)>) -> Reply {
-    let (votes, yes) = (given.len(), given.iter().filter(|(passed, _)| *passed).count());
+fn count(given: Vec<Vote>) -> Reply {
+    let (votes, yes) = (given.len(), given.iter().filter(|vote| vote.passed).count());
     let passed = yes * 2 > votes;
-    let agreement = if passed { yes } else { votes - yes };
-    let reason = given.into_iter().find(|(vote, _)| *vote == passed).map(|(_, reason)| reason).unwrap_or_default();
-    let reason = if votes > 1 { format!("{reason} ({agreement} of {votes} votes)") } else { reason };
-    Reply::Judged { passed, reason: reason.trim_start().to_owned() }
+    let agreeing = if passed { yes } else { votes - yes };
+    let reason = given.iter().find(|vote| vote.passed == passed).map(|vote| vote.reason.as_str()).unwrap_or_default();
+    let reason = if votes > 1 { format!("{reason} ({agreeing} of {votes} votes)") } else { reason.to_owned() };
+    let scores: Vec<f64> = given.iter().filter_map(|vote| vote.score).collect();
+    #[expect(clippy::cast_precision_loss, reason = "there are few votes")]
+    let score = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let replies = given.into_iter().map(|vote| vote.reply).collect();
+    let opinion = Some(Opinion { score, replies, votes: number(votes), agreeing: number(agreeing) });
+    Reply::Judged { passed, reason: reason.trim_start().to_owned(), opinion }
 }
 
 /// The options of a party with `metadata.test_mode`, and with the number of the turn if it plays the user.
@@ -107,11 +107,31 @@ mod tests {
 
     #[test]
     fn votes_are_counted() {
-        let given = |votes: &[bool]| count(votes.iter().map(|vote| (*vote, format!("says {vote}"))).collect());
-        let judged = |passed, reason: &str| Reply::Judged { passed, reason: reason.to_owned() };
-        assert_eq!(given(&[true]), judged(true, "says true"));
-        assert_eq!(given(&[true, false, true]), judged(true, "says true (2 of 3 votes)"));
-        assert_eq!(given(&[true, false]), judged(false, "says false (1 of 2 votes)"));
+        let given = |votes: &[(bool, Option<f64>)]| {
+            let vote = |(passed, score): &(bool, Option<f64>)| Vote {
+                passed: *passed,
+                reason: format!("says {passed}"),
+                score: *score,
+                reply: passed.to_string(),
+            };
+            match count(votes.iter().map(vote).collect()) {
+                Reply::Judged { passed, reason, opinion: Some(opinion) } => (passed, reason, opinion),
+                other => panic!("{other:?}"),
+            }
+        };
+        let opinion = |score, replies: &[&str], agreeing| Opinion {
+            score,
+            replies: replies.iter().map(|reply| (*reply).to_owned()).collect(),
+            votes: u32::try_from(replies.len()).expect("few"),
+            agreeing,
+        };
+        let one = given(&[(true, Some(0.5))]);
+        assert_eq!(one, (true, "says true".to_owned(), opinion(Some(0.5), &["true"], 1)));
+        let three = given(&[(true, Some(1.0)), (false, None), (true, Some(0.5))]);
+        let expected = opinion(Some(0.75), &["true", "false", "true"], 2);
+        assert_eq!(three, (true, "says true (2 of 3 votes)".to_owned(), expected));
+        let no = given(&[(false, None), (true, None), (false, None)]);
+        assert_eq!(no, (false, "says false (2 of 3 votes)".to_owned(), opinion(None, &["false", "true", "false"], 2)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::check::framework::Replies;
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
 use crate::event::{CaseRef, Payload};
+use crate::peer::agent::Backoff;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::assertion::Assertion;
@@ -19,7 +20,7 @@ use crate::suite::claim::Claim;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
-use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
 
 /// Longest answer that is judged on a runtime thread, in bytes: the JSON in it is read, patterns go over it.
 pub(super) const QUICK_BYTES: usize = 256 << 10;
@@ -37,7 +38,8 @@ pub(super) struct Started {
     pub(super) deadline: Instant,
 }
 
-pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRef) -> Result<(), LogClosed> {
+/// Runs a case to its verdict, in as many attempts as the run allows.
+pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) -> Result<(), LogClosed> {
     let case = planned.case();
     let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
     if case.skip {
@@ -46,26 +48,68 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, case_ref: CaseRe
     if case.messages.is_empty() && !is_dialogue {
         return finish(shared, &case_ref, check::no_input()).await;
     }
+    let mut retries = Retries { troubles: shared.spec.retries, failures: shared.spec.retry_failed };
+    let mut backoff = Backoff::new();
+    let mut earlier = Vec::new();
+    loop {
+        let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, planned, &case_ref).await? };
+        if shared.control.stop.is_cancelled() || !retries.allow(&result) {
+            return finish(shared, &case_ref, result).await;
+        }
+        earlier.push(Attempt::of(&result));
+        shared.journal.case(&case_ref, 0, Payload::AttemptFinished(Box::new(result))).await?;
+        case_ref.attempt += 1;
+        // Whatever was in trouble gets a moment; a run that is told to end meanwhile says so in the next attempt.
+        tokio::select! {
+            () = shared.control.cancel.cancelled() => {}
+            () = tokio::time::sleep(backoff.pause()) => {}
+        }
+    }
+}
+
+/// How often a case may still be tried again.
+struct Retries {
+    troubles: u32,
+    failures: u32,
+}
+
+impl Retries {
+    /// Whether what came of an attempt is a reason for another one, which is then used up. Trouble that will not pass, such as
+    /// a capability that the agent lacks, is none.
+    fn allow(&mut self, result: &CaseResult) -> bool {
+        let may_pass = matches!(result.blame, Some(Blame::Network | Blame::Simulator | Blame::Validator));
+        let left = match result.outcome {
+            Outcome::Failed => &mut self.failures,
+            Outcome::Errored if may_pass => &mut self.troubles,
+            Outcome::Errored | Outcome::Passed | Outcome::Skipped => return false,
+        };
+        let is_allowed = *left > 0;
+        *left = left.saturating_sub(1);
+        is_allowed
+    }
+}
+
+/// One attempt at a case, with a time of its own.
+async fn attempt(shared: &Shared, planned: &PlannedCase, case_ref: &CaseRef) -> Result<CaseResult, LogClosed> {
+    let case = planned.case();
     let tool_mode = if matches!(case.mode, Mode::Stubbed { .. }) { ToolMode::Stub } else { shared.spec.tool_mode };
     let invocation_id = Uuid::new_v4().to_string();
     let started =
         Payload::CaseStarted { mode: case.mode.name().to_owned(), tool_mode, invocation_id: invocation_id.clone() };
-    shared.journal.case(&case_ref, 0, started).await?;
+    shared.journal.case(case_ref, 0, started).await?;
     let timeout = shared.spec.timeout_of(case, planned.suite.dialect);
     let deadline = Instant::now() + timeout.duration;
     let started = Started { invocation_id, tool_mode, timeout, deadline };
-    let result = match (&case.mode, cannot_be_sent(shared, case, tool_mode)) {
+    match (&case.mode, cannot_be_sent(shared, case, tool_mode)) {
         (_, Some(message)) => {
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
-            judge(shared, planned, exchange, &started, Replies::new()).await
+            Ok(judge(shared, planned, exchange, &started, Replies::new()).await)
         }
         (Mode::Dynamic(dialogue), None) => {
-            let dialogue = dynamic::Drive { shared, planned, case_ref: &case_ref, dialogue, started };
-            dynamic::run(&dialogue).await?
+            dynamic::run(&dynamic::Drive { shared, planned, case_ref, dialogue, started }).await
         }
-        (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, planned, &case_ref, &started).await?,
-    };
-    finish(shared, &case_ref, result).await
+        (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, planned, case_ref, &started).await,
+    }
 }
 
 /// One call of the agent, and the verdict on its answer.
@@ -123,7 +167,11 @@ async fn standard(
 /// Ends a case, and with it the run if that is what its owner wants.
 async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Result<(), LogClosed> {
     let is_passed_over = result.cause == Some(Cause::Cancelled) && shared.control.is_failing_fast();
-    let result = if is_passed_over { CaseResult::passed_over(result.transcript) } else { result };
+    let result = if is_passed_over {
+        CaseResult { earlier: result.earlier, ..CaseResult::passed_over(result.transcript) }
+    } else {
+        result
+    };
     let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
     shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await?;
     if is_bad && shared.spec.fail_fast {

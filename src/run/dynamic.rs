@@ -275,6 +275,7 @@ async fn evaluated(
             unresolved_tokens: Vec::new(),
             blame: Some(Blame::Daemon),
             written: None,
+            opinion: None,
         }]
     })
 }

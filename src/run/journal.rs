@@ -26,7 +26,7 @@ pub(super) struct Journal {
     events: mpsc::Sender<Draft>,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
-    /// Whether cases passed, by suite and id: for the comparison with a baseline.
+    /// Whether cases passed, each in all its repetitions, by suite and id: for the comparison with a baseline.
     passed: Arc<Mutex<HashMap<CaseKey, bool>>>,
 }
 
@@ -80,7 +80,7 @@ impl Journal {
         for planned in cases {
             let case = planned.case();
             let payload = Payload::CasePlanned { name: case.description.clone(), labels: case.labels.clone() };
-            self.case(&case_ref(planned, 1), 0, payload).await?;
+            self.case(&case_ref(planned), 0, payload).await?;
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Journal {
         result: impl Fn() -> CaseResult,
     ) -> Result<(), LogClosed> {
         for planned in cases {
-            self.case(&case_ref(planned, 1), 0, Payload::CaseFinished(Box::new(result()))).await?;
+            self.case(&case_ref(planned), 0, Payload::CaseFinished(Box::new(result()))).await?;
         }
         Ok(())
     }
@@ -104,7 +104,12 @@ impl Journal {
         {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
             let passed = result.outcome == Outcome::Passed;
-            self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(key, passed);
+            self.passed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(key)
+                .and_modify(|all| *all &= passed)
+                .or_insert(passed);
         }
         self.events.send(draft).await.map_err(|_| LogClosed)
     }

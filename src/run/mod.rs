@@ -302,7 +302,12 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
     infos.collect()
 }
 
-/// Names a case of the plan; attempts count from 1.
-fn case_ref(planned: &PlannedCase, attempt: u32) -> CaseRef {
-    CaseRef { suite: Arc::from(planned.suite.path.as_str()), case_id: Arc::from(planned.case().id.as_str()), attempt }
+/// Names the first attempt at a case of the plan.
+fn case_ref(planned: &PlannedCase) -> CaseRef {
+    CaseRef {
+        suite: Arc::from(planned.suite.path.as_str()),
+        case_id: Arc::from(planned.case().id.as_str()),
+        repeat: planned.repeat,
+        attempt: 1,
+    }
 }

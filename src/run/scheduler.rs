@@ -36,7 +36,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
         };
         // The semaphore is never closed, and the loop runs while a case waits.
         let (Ok(permit), Some(planned)) = (permit, waiting.next()) else { break };
-        let case = case_ref(&planned, 1);
+        let case = case_ref(&planned);
         let task = {
             let (shared, case) = (Arc::clone(&shared), case.clone());
             async move {

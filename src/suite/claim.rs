@@ -317,7 +317,11 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
             result.as_ref().map_or(Ok(()), check_patterns)?;
             ClaimKind::ToolResult { tool, result }
         }
-        "agent" => ClaimKind::Agent { agent: reference("use", "agents:")?, options: options() },
+        "agent" => {
+            let options = options();
+            options.as_ref().map_or(Ok(1), votes_of)?;
+            ClaimKind::Agent { agent: reference("use", "agents:")?, options }
+        }
         "script" => {
             let script = match text("use")? {
                 Some(_) => reference("use", "scripts:")?,
@@ -327,6 +331,22 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
         }
         _ => ClaimKind::Equals(exact().ok_or("value is missing")?),
     })
+}
+
+/// Most votes of a validator on one answer.
+const MAX_VOTES: f64 = 15.0;
+
+/// How often a validator is asked: `votes` of the options, 1 if it is not given.
+///
+/// # Errors
+/// When it is no odd number from 1 to 15: of an even number of votes half may say yes.
+pub fn votes_of(options: &Json) -> Result<u32, String> {
+    let Some(votes) = given(options, "votes") else { return Ok(1) };
+    match votes.as_f64() {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+        Some(number) if (1.0..=MAX_VOTES).contains(&number) && number % 2.0 == 1.0 => Ok(number as u32),
+        _ => Err(format!("options.votes must be an odd whole number from 1 to {MAX_VOTES}, not {votes}")),
+    }
 }
 
 /// `name`, or `value` as a text, a list of texts, or an object with `name` and `arguments`.

@@ -133,7 +133,7 @@ impl Blame {
 }
 
 /// What came of one assertion; a list in a suite file counts one for each value, or for each group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AssertionResult {
     /// The key in `expect`.
     pub name: String,
@@ -148,6 +148,22 @@ pub struct AssertionResult {
     pub blame: Option<Blame>,
     /// The assertion as the file has it, where results repeat it.
     pub written: Option<JsonText>,
+    /// What a validator said, where one was asked.
+    pub opinion: Option<Opinion>,
+}
+
+/// What a validator said about an answer, over all its votes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Opinion {
+    /// How well the answer does, from 0 to 1: the mean of the votes that say so. `None`: no vote does.
+    pub score: Option<f64>,
+    /// The replies as they came, one a vote, in order: JSON text of a `Validator`, or whatever a plain agent said. Long ones
+    /// are cut.
+    pub replies: Vec<String>,
+    /// Votes that were asked for and given.
+    pub votes: u32,
+    /// Votes of the side that won.
+    pub agreeing: u32,
 }
 
 /// One turn of a dialogue.
@@ -170,8 +186,37 @@ pub struct CheckpointResult {
     pub required: bool,
 }
 
-/// What came of one case. Depends on nothing but the plan and the transcript.
+/// An attempt at a case after which the case was tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// What came of it: it failed, or could not be judged.
+    pub outcome: Outcome,
+    /// Why.
+    pub cause: Option<Cause>,
+    /// Who was to blame.
+    pub blame: Option<Blame>,
+    /// The error text.
+    pub error: Option<String>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl Attempt {
+    /// What is kept of an attempt beside the verdict of a later one; the log has all of it.
+    #[must_use]
+    pub fn of(result: &CaseResult) -> Self {
+        Self {
+            outcome: result.outcome,
+            cause: result.cause,
+            blame: result.blame,
+            error: result.error.clone(),
+            duration: result.transcript.duration,
+        }
+    }
+}
+
+/// What came of one case. Depends on nothing but the plan and the transcript.
+#[derive(Debug, Clone, PartialEq)]
 pub struct CaseResult {
     /// The verdict.
     pub outcome: Outcome,
@@ -199,6 +244,8 @@ pub struct CaseResult {
     pub checkpoints: Vec<CheckpointResult>,
     /// Number of messages that the case itself sends.
     pub messages_count: u32,
+    /// The attempts before this one, in order.
+    pub earlier: Vec<Attempt>,
 }
 
 impl CaseResult {
@@ -225,6 +272,7 @@ impl CaseResult {
             turns: Vec::new(),
             checkpoints: Vec::new(),
             messages_count: 0,
+            earlier: Vec::new(),
         }
     }
 
@@ -242,6 +290,13 @@ impl CaseResult {
         let error = "not run: another case did not pass (--fail-fast)";
         let result = Self::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Daemon, error, transcript);
         Self { cause: None, blame: None, ..result }
+    }
+
+    /// Whether it passed only after it had failed: the agent answers now so, now otherwise. An earlier attempt that could
+    /// not be judged says nothing about the agent.
+    #[must_use]
+    pub fn is_flaky(&self) -> bool {
+        self.outcome == Outcome::Passed && self.earlier.iter().any(|attempt| attempt.outcome == Outcome::Failed)
     }
 
     /// Number of assertions that were evaluated, the failing one included.
@@ -281,6 +336,8 @@ pub struct Totals {
     pub skipped: u32,
     /// Cases that were not run because their run could not begin, or ended first.
     pub not_run: u32,
+    /// Cases that passed only after they had failed; they are among those that passed.
+    pub flaky: u32,
     /// Assertions that were skipped.
     pub skipped_assertions: u32,
     /// Durations of the cases added up, in whole milliseconds each, as the contract's summary shows it.
@@ -299,6 +356,7 @@ impl Totals {
             Outcome::Skipped if result.cause.is_none() => self.skipped += 1,
             Outcome::Skipped => self.not_run += 1,
         }
+        self.flaky += u32::from(result.is_flaky());
         self.skipped_assertions += result.assertions_skipped();
         if let Some(usage) = &result.transcript.usage {
             self.usage.add(usage);

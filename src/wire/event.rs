@@ -39,6 +39,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::CheckpointReached { checkpoint } => {
             Wire::CheckpointReached(pb::CheckpointReached { checkpoint_id: checkpoint.clone() })
         }
+        Payload::AttemptFinished(result) => Wire::AttemptFinished(case_result_to_proto(result)),
         Payload::CaseFinished(result) => Wire::CaseFinished(case_result_to_proto(result)),
         Payload::Warning(text) => Wire::Warning(text.clone()),
         Payload::RunFinished(run) => Wire::RunFinished(run_to_proto(run)),
@@ -46,7 +47,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
     let case = event.case.as_ref().map(|case| pb::CaseRef {
         suite: case.suite.to_string(),
         case_id: case.case_id.to_string(),
-        repeat: 1,
+        repeat: case.repeat,
         attempt: case.attempt,
     });
     pb::RunEvent {
@@ -88,6 +89,7 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
         }
         Some(Wire::TurnFinished(turn)) => Payload::TurnFinished(turn_from_proto(turn)),
         Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
+        Some(Wire::AttemptFinished(finished)) => Payload::AttemptFinished(Box::new(case_result_from_proto(finished)?)),
         Some(Wire::CaseFinished(finished)) => Payload::CaseFinished(Box::new(case_result_from_proto(finished)?)),
         Some(Wire::Warning(text)) => Payload::Warning(text),
         Some(Wire::RunFinished(run)) => Payload::RunFinished(Box::new(run_from_proto(run)?)),
@@ -95,6 +97,7 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     let case = event.case.map(|case| CaseRef {
         suite: Arc::from(case.suite),
         case_id: Arc::from(case.case_id),
+        repeat: case.repeat.max(1),
         attempt: case.attempt.max(1),
     });
     let at = time_from_proto(event.at, "event.at")?;
@@ -118,7 +121,9 @@ mod tests {
     use crate::suite::timeout::Timeout;
     use crate::usage::{Price, Prices};
     use crate::verdict::baseline::Comparison;
-    use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Outcome, Totals, Turn};
+    use crate::verdict::{
+        AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals, Turn,
+    };
 
     fn json(text: &str) -> JsonText {
         JsonText::new(text).expect("valid JSON")
@@ -151,6 +156,9 @@ mod tests {
                 simulator: Some("user".to_owned()),
                 connector: Some("fast".to_owned()),
                 fail_fast: true,
+                repeats: 3,
+                retries: 2,
+                retry_failed: 1,
                 targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
                 strict: true,
                 all_assertions: true,
@@ -165,6 +173,7 @@ mod tests {
                 errored: 1,
                 skipped: 1,
                 not_run: 1,
+                flaky: 1,
                 skipped_assertions: 2,
                 duration: Duration::from_millis(7930),
                 usage: usage(),
@@ -243,6 +252,7 @@ mod tests {
                 unresolved_tokens: vec!["{{seed:x}}".to_owned()],
                 blame: Some(Blame::Validator),
                 written: Some(json("{\"type\":\"agent\"}")),
+                opinion: Some(Opinion { score: Some(0.25), replies: vec!["no".to_owned()], votes: 3, agreeing: 2 }),
             }],
             transcript: Transcript {
                 response: "hi 😀".to_owned(),
@@ -254,6 +264,13 @@ mod tests {
             turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],
             checkpoints: vec![CheckpointResult { id: "c".to_owned(), reached_at_turn: Some(1), required: false }],
             messages_count: 2,
+            earlier: vec![Attempt {
+                outcome: Outcome::Errored,
+                cause: Some(Cause::Unreachable),
+                blame: Some(Blame::Network),
+                error: Some("gone".to_owned()),
+                duration: Duration::from_millis(7),
+            }],
         };
         let finished = Finished {
             reason: FinishReason::MaxTokens,
@@ -296,6 +313,7 @@ mod tests {
             agent(AgentEventKind::Finished(finished)),
             agent(AgentEventKind::Unknown),
             Payload::StubServed { call_id: "1".to_owned(), outcome: fault, unstubbed: true },
+            Payload::AttemptFinished(Box::new(result.clone())),
             Payload::CaseFinished(Box::new(result)),
             Payload::Warning("w".to_owned()),
             Payload::RunFinished(Box::new(run())),
@@ -304,7 +322,7 @@ mod tests {
             let event = RunEvent {
                 sequence: 4,
                 at: Timestamp::new(5, 6).expect("in range"),
-                case: Some(CaseRef { suite: Arc::from("s.json"), case_id: Arc::from("a"), attempt: 2 }),
+                case: Some(CaseRef { suite: Arc::from("s.json"), case_id: Arc::from("a"), repeat: 3, attempt: 2 }),
                 turn: 1,
                 payload,
             };

@@ -1,11 +1,13 @@
 //! `Simulator` and `Validator` of `forge.agent.v1`, and the options that a suite gives along.
 
+use std::fmt::Write as _;
+
 use super::agent as pb;
 use super::call::{
     json_to_proto, message_from_proto, message_to_proto, message_without_attachments, shorten, tool_call_to_proto,
 };
 use crate::conversation::{JsonText, Message, ToolCall};
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, write_string};
 
 /// What a suite says about a call: the keys that are known each in its field, all others unchanged.
 #[must_use]
@@ -131,11 +133,42 @@ pub fn judgement_to_proto(context: pb::CallContext, asked: &Judgement<'_>) -> pb
     }
 }
 
-/// Reads a verdict: whether it passed, and why.
+/// The verdict of a validator, one vote of perhaps several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vote {
+    /// Whether the answer meets the criteria.
+    pub passed: bool,
+    /// Why, for people; may be empty.
+    pub reason: String,
+    /// How well, from 0 to 1.
+    pub score: Option<f64>,
+    /// The reply as it came, or as JSON text.
+    pub reply: String,
+}
+
+/// A score, if it is one: a number from 0 to 1.
+#[must_use]
+pub fn score_in_range(score: f64) -> Option<f64> {
+    (0.0..=1.0).contains(&score).then_some(score)
+}
+
+/// Reads a verdict.
 ///
 /// # Errors
 /// When it holds no verdict: an answer of nothing but defaults is none.
-pub fn verdict_from_proto(response: &pb::ValidateResponse) -> Result<(bool, String), String> {
+pub fn vote_from_proto(response: &pb::ValidateResponse) -> Result<Vote, String> {
     let passed = response.passed.ok_or("its answer holds no verdict")?;
-    Ok((passed, shorten(&response.reason)))
+    let reason = shorten(&response.reason);
+    let score = response.score.and_then(score_in_range);
+    let mut reply = format!("{{\"passed\": {passed}, \"reason\": ");
+    write_string(&reason, &mut reply);
+    if let Some(score) = score {
+        let _ = write!(reply, ", \"score\": {score}");
+    }
+    if !response.label.is_empty() {
+        reply.push_str(", \"label\": ");
+        write_string(&shorten(&response.label), &mut reply);
+    }
+    reply.push('}');
+    Ok(Vote { passed, reason, score, reply })
 }

@@ -5,7 +5,7 @@ use super::call::{
 };
 use super::control as pb;
 use crate::conversation::ToolMode;
-use crate::plan::{MAX_CONCURRENCY, RunSpec};
+use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::usage::{Price, Prices};
 
@@ -35,6 +35,9 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         simulator_agent_id: spec.simulator.clone().unwrap_or_default(),
         connector: spec.connector.clone().unwrap_or_default(),
         fail_fast: spec.fail_fast,
+        repeats: spec.repeats,
+        retries: spec.retries,
+        retry_failed: spec.retry_failed,
         inputs: inputs.collect(),
         targets: targets.collect(),
         strict: spec.strict,
@@ -119,6 +122,15 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             Some(Timeout { duration, written })
         }
     };
+    for (field, number, most) in [
+        ("spec.repeats", spec.repeats, MAX_REPEATS),
+        ("spec.retries", spec.retries, MAX_RETRIES),
+        ("spec.retry_failed", spec.retry_failed, MAX_RETRIES),
+    ] {
+        if number > most {
+            return Err(WireError::new(field, format!("is {number}, at most {most} are allowed")));
+        }
+    }
     if spec.concurrency > MAX_CONCURRENCY {
         return Err(WireError::new("spec.concurrency", format!("must be at most {MAX_CONCURRENCY}")));
     }
@@ -133,6 +145,9 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         simulator: some_text(spec.simulator_agent_id),
         connector: some_text(spec.connector),
         fail_fast: spec.fail_fast,
+        repeats: spec.repeats.max(1),
+        retries: spec.retries,
+        retry_failed: spec.retry_failed,
         suites,
         targets: spec.targets.into_iter().map(|target| (target.agent_id, target.url)).collect(),
         strict: spec.strict,

@@ -6,7 +6,7 @@ use super::call::{
 };
 use super::control as pb;
 use crate::conversation::{JsonText, Message, Transcript};
-use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Outcome, Turn};
+use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Turn};
 
 pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
     let transcript = &result.transcript;
@@ -17,6 +17,12 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
         unresolved_tokens: assertion.unresolved_tokens.clone(),
         blame: assertion.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
         written: assertion.written.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default(),
+        opinion: assertion.opinion.as_ref().map(|opinion| pb::Opinion {
+            score: opinion.score,
+            replies: opinion.replies.clone(),
+            votes: opinion.votes,
+            agreeing: opinion.agreeing,
+        }),
     });
     pb::CaseFinished {
         outcome: outcome_to_proto(result.outcome).into(),
@@ -47,6 +53,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
             })
             .collect(),
         messages_count: result.messages_count,
+        earlier: result.earlier.iter().map(attempt_to_proto).collect(),
     }
 }
 
@@ -70,6 +77,12 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
                 unresolved_tokens: assertion.unresolved_tokens,
                 blame: blame_from_proto(assertion.blame)?,
                 written: some_text(assertion.written).and_then(|text| JsonText::new(text).ok()),
+                opinion: assertion.opinion.map(|opinion| Opinion {
+                    score: opinion.score,
+                    replies: opinion.replies,
+                    votes: opinion.votes,
+                    agreeing: opinion.agreeing,
+                }),
             })
         })
         .collect::<Result<_, WireError>>()?;
@@ -100,6 +113,27 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
             })
             .collect(),
         messages_count: finished.messages_count,
+        earlier: finished.earlier.into_iter().map(attempt_from_proto).collect::<Result<_, _>>()?,
+    })
+}
+
+fn attempt_to_proto(attempt: &Attempt) -> pb::Attempt {
+    pb::Attempt {
+        outcome: outcome_to_proto(attempt.outcome).into(),
+        cause: attempt.cause.map_or(pb::Cause::Unspecified, cause_to_proto).into(),
+        blame: attempt.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
+        error: attempt.error.clone().unwrap_or_default(),
+        duration: Some(duration_to_proto(attempt.duration)),
+    }
+}
+
+fn attempt_from_proto(attempt: pb::Attempt) -> Result<Attempt, WireError> {
+    Ok(Attempt {
+        outcome: outcome_from_proto(attempt.outcome, "attempt.outcome")?,
+        cause: cause_from_proto(attempt.cause)?,
+        blame: blame_from_proto(attempt.blame)?,
+        error: some_text(attempt.error),
+        duration: attempt.duration.and_then(duration_from_proto).unwrap_or_default(),
     })
 }
 

@@ -48,7 +48,7 @@ impl Progress {
 
     /// Shows what an event means.
     pub(super) fn take(&mut self, event: &RunEvent) {
-        let id = event.case.as_ref().map(|case| printable(&case.case_id)).unwrap_or_default();
+        let id = event.case.as_ref().map(|case| printable(&case.label())).unwrap_or_default();
         match &event.payload {
             Payload::CaseStarted { .. } => self.in_flight.push(id),
             Payload::CaseFinished(result) => {
@@ -67,6 +67,15 @@ impl Progress {
                 }
                 if let How::Bar(bar) = &self.how {
                     bar.inc(1);
+                }
+            }
+            Payload::AttemptFinished(result) => {
+                if let Some(position) = self.in_flight.iter().position(|other| *other == id) {
+                    self.in_flight.remove(position);
+                }
+                if matches!(self.how, How::Lines) {
+                    let attempt = event.case.as_ref().map_or(1, |case| case.attempt);
+                    note(&format!("{} {id} in attempt {attempt}, trying again", result.outcome.name()));
                 }
             }
             Payload::TurnFinished(turn) if self.verbose => {

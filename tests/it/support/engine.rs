@@ -333,7 +333,7 @@ fn judge(
     let mut verdicts = Verdicts::default();
     let mut results = Vec::new();
     for case in &suite.cases {
-        let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), attempt: 1 };
+        let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
         take(
             &mut verdicts,
             &case_ref,

@@ -66,9 +66,11 @@ enum Decision {
 impl Decision {
     fn reply(&self) -> Reply {
         match self {
-            Self::Bare(passed) => Reply::Judged { passed: *passed, reason: String::new() },
+            Self::Bare(passed) => Reply::Judged { passed: *passed, reason: String::new(), opinion: None },
             Self::Error { error } => Reply::Failed(error.clone()),
-            Self::Verdict { passed, reason } => Reply::Judged { passed: *passed, reason: reason.clone() },
+            Self::Verdict { passed, reason } => {
+                Reply::Judged { passed: *passed, reason: reason.clone(), opinion: None }
+            }
             Self::None {} => Reply::Failed("its answer holds no verdict".to_owned()),
         }
     }
@@ -95,7 +97,7 @@ fn spec(flags: &Flags, strict: bool) -> Result<RunSpec, String> {
 
 /// The line of the JSONL output.
 fn line(case: &Case, result: &CaseResult) -> Result<Map<String, Value>, String> {
-    let case_ref = CaseRef { suite: "vector.jsonl".into(), case_id: case.id.as_str().into(), attempt: 1 };
+    let case_ref = CaseRef { suite: "vector.jsonl".into(), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
     let labels = Labels::default();
     let line = jsonl::line(Verdict { case: &case_ref, name: &case.description, labels: &labels, result });
     let line = line.map_err(|error| error.to_string())?;
@@ -352,7 +354,7 @@ impl Validator for Cast {
             request.metadata.iter().map(|(key, value)| (key.clone(), json_value(value))).collect();
         self.asked().validator.push(json!({ "agent": agent, "metadata": metadata }));
         match self.validators.get(&agent).map(Decision::reply) {
-            Some(Reply::Judged { passed, reason }) => Ok(Response::new(pb::ValidateResponse {
+            Some(Reply::Judged { passed, reason, .. }) => Ok(Response::new(pb::ValidateResponse {
                 passed: Some(passed),
                 reason,
                 ..pb::ValidateResponse::default()
