@@ -17,13 +17,13 @@ use crate::conversation::ToolMode;
 use crate::daemon::status::BUNDLE_MISSING;
 use crate::event::{CaseRef, Payload, Run};
 use crate::peer::target::{Target, speaks_http};
-use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, RunSpec, plan};
+use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
 use crate::report::console::Look;
 use crate::report::{Format, Shown, Verdict, Verdicts, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Defaults, Labels, Suite};
+use crate::suite::{Defaults, Labels};
 use crate::usage::Prices;
 use crate::wire::control as pb;
 use crate::wire::run::run_from_proto;
@@ -31,6 +31,7 @@ use crate::wire::spec::spec_to_proto;
 
 mod baseline;
 mod config;
+mod generate;
 mod http_agent;
 mod interrupts;
 mod previous;
@@ -58,7 +59,8 @@ pub(super) struct RunArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
 
-    /// The same as PATH, for scripts that prefer an option; may be given several times
+    /// A path as above, a message to send as it is, or a generator such as "agents:ID?count=10&focus=edge-cases"; may be
+    /// given several times
     #[arg(short, long = "input", visible_alias = "eval", value_name = "SOURCE")]
     input: Vec<String>,
 
@@ -308,6 +310,7 @@ async fn run_on(
     mut inputs: Inputs,
     interrupts: &Interrupts,
 ) -> Result<Exit, CliError> {
+    generate::generate(client, args, &mut inputs).await?;
     if let Some(name) = &args.baseline {
         let text = baseline::find(client, args, name, &inputs.suites).await?;
         inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?;
@@ -317,18 +320,9 @@ async fn run_on(
         Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
     };
     let packed = inputs.bundle.pack().map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
-    let mut targets = args.agent.clone();
+    let parties: Vec<&String> = args.snapshot_agent.iter().chain(&args.simulator).collect();
+    let targets = targets(args, &parties);
     let name = args.agent_name();
-    if Target::looks_like_one(name) && !speaks_http(name) {
-        // An agent that is only known by its address.
-        targets.push((name.to_owned(), name.to_owned()));
-    }
-    // Parties that are only known by their address, too.
-    for party in args.snapshot_agent.iter().chain(&args.simulator) {
-        if Target::looks_like_one(party) && !targets.iter().any(|(id, _)| id == party) {
-            targets.push((party.clone(), party.clone()));
-        }
-    }
     let spec = RunSpec {
         bundle: bundle::digest(&packed),
         bundle_size: packed.len() as u64,
@@ -358,7 +352,7 @@ async fn run_on(
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {
-        return dry_run(inputs.suites, &spec);
+        return dry_run(args, inputs, &spec);
     }
     let run = create(client, &spec, packed).await?;
     if args.detach {
@@ -369,20 +363,37 @@ async fn run_on(
     // First what people wait for, then the files, whatever became of the other.
     let told = tell(args, &ended);
     let written = write_results(client, args, &ended.run).await;
+    let kept = generate::keep(args, &inputs.generated, &ended.run.run_id);
     match told {
         Err(error) if error.exit != Exit::Passed => return Err(error),
-        Ok(()) | Err(_) => written?,
+        Ok(()) | Err(_) => written.and(kept)?,
     }
     Ok(Exit::of_run(ended.run.exit_code()))
 }
 
-/// Prints the cases that would run, one JSON line each.
-fn dry_run(suites: Vec<Suite>, spec: &RunSpec) -> Result<Exit, CliError> {
+/// The agents that exist for one call of the daemon only: those given with `--agent`, and the agent under test and the
+/// `parties` where they are named by their address.
+fn targets(args: &RunArgs, parties: &[&String]) -> Vec<(String, String)> {
+    let mut targets = args.agent.clone();
+    let name = args.name.iter().filter(|name| !speaks_http(name));
+    for address in name.chain(parties.iter().copied()).filter(|name| Target::looks_like_one(name)) {
+        if !targets.iter().any(|(id, _)| id == address) {
+            targets.push((address.clone(), address.clone()));
+        }
+    }
+    targets
+}
+
+/// Prints the cases that would run, one JSON line each: those of files in short, those of generators whole, as a file would
+/// hold them.
+fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliError> {
+    let Inputs { suites, generated, .. } = inputs;
     let plan = plan(suites, Data::default(), spec).map_err(|error| {
         let exit = if matches!(error, PlanError::NothingSelected(_)) { Exit::NothingSelected } else { Exit::Usage };
         CliError::new(exit, error.to_string())
     })?;
-    for planned in &plan.cases {
+    let is_of_file = |planned: &&PlannedCase| generated.iter().all(|suite| suite.path != planned.suite.path);
+    for planned in plan.cases.iter().filter(is_of_file) {
         let case = planned.case();
         let line = serde_json::json!({
             "suite": planned.suite.path,
@@ -394,6 +405,7 @@ fn dry_run(suites: Vec<Suite>, spec: &RunSpec) -> Result<Exit, CliError> {
         });
         print(&format!("{line}\n"))?;
     }
+    generate::show(args, &generated, &plan)?;
     Ok(Exit::Passed)
 }
 
@@ -530,6 +542,14 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
 /// Only formats that exist, and only folders that can be written to: a run may take hours, and its results are not lost
 /// for a typing mistake.
 fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
+    if args.dry_run {
+        // The only thing that a dry run writes is cases.
+        let other = args.output.iter().find(|file| format_of(file) != Some(Format::Jsonl));
+        return other.map_or(Ok(()), |file| {
+            Err(CliError::new(Exit::Usage, format!("-o {}: --dry-run writes generated cases", file.display()))
+                .hint("name a file that ends in .jsonl"))
+        });
+    }
     let unknown = args.output.iter().find(|file| format_of(file).is_none());
     if let Some(file) = unknown {
         return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))

@@ -117,6 +117,23 @@ impl Manager {
         &self.bundles
     }
 
+    /// The agents by name.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Does something besides answering, and owns it: it is given up when the daemon stops.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.stopping.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
     /// Owner of calls that were given up.
     #[must_use]
     pub fn farewells(&self) -> &Farewells {

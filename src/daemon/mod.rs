@@ -5,6 +5,7 @@
 
 mod agents;
 pub mod config;
+mod generate;
 mod info;
 pub mod manager;
 mod runs;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
 
+use super::generate;
 use super::manager::Manager;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
@@ -122,6 +123,15 @@ impl RunService for Runs {
         // With `?`, because the reason is a client's text and a log is read on terminals.
         tracing::info!(run = %run.run_id, reason = ?request.reason, "cancel asked for");
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    type GenerateCasesStream = generate::Responses;
+
+    async fn generate_cases(
+        &self,
+        request: Request<pb::GenerateCasesRequest>,
+    ) -> Result<Response<Self::GenerateCasesStream>, Status> {
+        generate::generate(&self.manager, request.into_inner()).map(Response::new)
     }
 
     type FetchArtifactStream = tokio_stream::Iter<Pieces>;

@@ -144,6 +144,12 @@ pub fn of_describe(error: &DescribeError) -> Status {
     with_reason(code, "AGENT_UNREACHABLE", error.to_string())
 }
 
+/// A generator that did not come to its end.
+#[must_use]
+pub fn of_generator(name: &str, why: &str) -> Status {
+    with_reason(Code::Aborted, "GENERATOR_FAILED", format!("the generator {name:?}: {why}"))
+}
+
 /// A field that cannot be taken.
 #[must_use]
 pub fn of_wire(error: &WireError) -> Status {

@@ -1,11 +1,12 @@
 //! Other parties on the far side of a wire: where agents are, how they are called, and the rules of a stream.
 //!
 //! [`target`] reads addresses and says which are allowed, [`directory`] knows agents by name, [`agent`] makes calls and
-//! decides when one may be repeated, [`party`] asks simulators and validators, [`snapshot`] asks for
-//! today's values, [`stream`] holds an agent to the protocol and keeps the record of a call.
+//! decides when one may be repeated, [`party`] asks simulators and validators, [`generator`] asks for
+//! cases, [`snapshot`] for today's values, [`stream`] holds an agent to the protocol and keeps the record of a call.
 
 pub mod agent;
 pub mod directory;
+pub mod generator;
 pub mod party;
 pub mod snapshot;
 pub mod stream;

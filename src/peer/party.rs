@@ -97,7 +97,7 @@ impl Agent {
         }
     }
 
-    fn context(&self, belongs: &Belongs) -> pb::CallContext {
+    pub(super) fn context(&self, belongs: &Belongs) -> pb::CallContext {
         pb::CallContext {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
@@ -116,7 +116,7 @@ impl Agent {
         if Target::looks_like_one(&self.name) { String::new() } else { self.name.clone() }
     }
 
-    fn failed(&self, status: &Status) -> Silence {
+    pub(super) fn failed(&self, status: &Status) -> Silence {
         match status.code() {
             // Nobody reads the name of the status who wants to know what went wrong.
             Code::Internal | Code::Unknown if !status.message().is_empty() => {
@@ -131,6 +131,23 @@ impl Agent {
 
     /// Asks a plain agent, and reads the JSON in its answer; the answer comes along.
     async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<(Json, String), Silence> {
+        let text = self.ask_plainly(belongs, question, options).await?;
+        match json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
+            Some(json) => Ok((json, text)),
+            None => {
+                let beginning: String = text.chars().take(200).collect();
+                Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
+            }
+        }
+    }
+
+    /// Asks a plain agent one message.
+    pub(super) async fn ask_plainly(
+        &self,
+        belongs: &Belongs,
+        question: &str,
+        options: &Json,
+    ) -> Result<String, Silence> {
         let invocation = Invocation {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
@@ -146,17 +163,8 @@ impl Agent {
             max_model_turns: None,
             budget: left(belongs),
         };
-        let text = match tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation)).await {
-            Err(_) => return Err(Silence::Timeout),
-            Ok(answer) => answer?,
-        };
-        match json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
-            Some(json) => Ok((json, text)),
-            None => {
-                let beginning: String = text.chars().take(200).collect();
-                Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
-            }
-        }
+        let answer = tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation)).await;
+        answer.unwrap_or(Err(Silence::Timeout))
     }
 
     /// The whole answer to one call.

@@ -164,6 +164,37 @@ impl<'a> Objects<'a> {
     }
 }
 
+/// The cases in the answer of a plain agent that was asked for some: a list of them, alone or as `cases`, or one after the
+/// other as in a file; in a fenced block or as the whole answer. What is no JSON ends it.
+#[must_use]
+pub fn cases_in(answer: &str) -> Vec<Json> {
+    let fenced = fenced_block(answer);
+    let text = fenced.as_deref().unwrap_or(answer);
+    let mut objects = Objects::new(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut cases = Vec::new();
+    while let Some(Ok(json)) = objects.next() {
+        match json.get("cases") {
+            Some(Json { value: Value::Array(items), .. }) => cases.extend(items.iter().cloned()),
+            _ => match json.value {
+                Value::Array(items) => cases.extend(items),
+                Value::Object(_) => cases.push(json),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            },
+        }
+    }
+    cases
+}
+
+/// The first fenced block of an answer that does not begin with JSON itself.
+fn fenced_block(answer: &str) -> Option<String> {
+    if answer.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let mut lines = answer.split_inclusive('\n').skip_while(|line| !line.trim_start().starts_with("```"));
+    lines.next()?;
+    Some(lines.take_while(|line| !line.trim_start().starts_with("```")).collect())
+}
+
 /// How many more objects and lists a line opens than it closes.
 fn nesting(line: &str) -> i64 {
     let (mut depth, mut in_text, mut escaped) = (0, false, false);
@@ -506,5 +537,26 @@ impl Reader<'_> {
             self.error(list.line, field, must_be("a list of ids", list), None);
         }
         texts.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_found_where_agents_put_them() {
+        for (answer, found) in [
+            ("[{\"id\":\"a\"}, {\"id\":\"b\"}]", 2),
+            ("{\"cases\": [{\"id\":\"a\"}]}", 1),
+            ("{\"id\":\"a\"}\n{\n\"id\":\"b\"}\n", 2),
+            ("Here they are:\n```jsonl\n{\"id\":\"a\"}\n// and\n{\"id\":\"b\"}\n```\nBye", 2),
+            ("```json\n[{\"id\":\"a\"}]", 1),
+            ("{\"id\":\"a\"}\nand that was it", 1),
+            ("I cannot do that.", 0),
+            ("", 0),
+        ] {
+            assert_eq!(cases_in(answer).len(), found, "{answer}");
+        }
     }
 }

@@ -1,0 +1,108 @@
+//! Cases from generators: asked for through the daemon, which reaches agents that a laptop may not, and packed like a file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{RunArgs, targets};
+use crate::cli::client::Client;
+use crate::cli::inputs::{Generated, Generator, Inputs};
+use crate::cli::{CliError, Exit, note, print};
+use crate::plan::Plan;
+use crate::suite::Defaults;
+use crate::wire::agent as agent_pb;
+use crate::wire::agent::json::Form;
+use crate::wire::call::duration_to_proto;
+use crate::wire::control as pb;
+use crate::wire::control::generate_cases_response::Item;
+
+/// Time for all cases of a generator when `--timeout` says nothing.
+const BUDGET: Duration = Duration::from_mins(5);
+/// Time that the daemon gets to say that this one is over.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Asks all generators, and adds their cases to the inputs.
+///
+/// # Errors
+/// When one of them fails, or none of its cases can be used.
+pub(super) async fn generate(client: &Client, args: &RunArgs, inputs: &mut Inputs) -> Result<(), CliError> {
+    let defaults = Defaults { simulator: args.simulator.clone() };
+    for generator in std::mem::take(&mut inputs.generators) {
+        let texts = ask(client, args, &generator, inputs).await?;
+        for text in inputs.add_generated(&generator, texts, &defaults)? {
+            if !args.quiet {
+                note(&format!("⚠ {text}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn ask(client: &Client, args: &RunArgs, generator: &Generator, inputs: &Inputs) -> Result<Vec<String>, CliError> {
+    let budget = args.timeout.as_ref().map_or(BUDGET, |timeout| timeout.duration);
+    let json = |text: &String| agent_pb::Json { form: Some(Form::Raw(text.clone().into_bytes())) };
+    let targets = targets(args, &[&generator.agent]);
+    let request = pb::GenerateCasesRequest {
+        generator_id: generator.agent.clone(),
+        agent_id: args.agent_name().to_owned(),
+        targets: targets.into_iter().map(|(agent_id, url)| pb::Target { agent_id, url }).collect(),
+        count: generator.count,
+        focus: generator.focus.clone(),
+        params: generator.params.iter().map(|(key, text)| (key.clone(), json(text))).collect(),
+        existing_case_ids: inputs.suites.iter().flat_map(|suite| &suite.cases).map(|case| case.id.clone()).collect(),
+        budget: Some(duration_to_proto(budget)),
+    };
+    let request = pb::GenerateCasesRequest {
+        existing_case_ids: request.existing_case_ids.into_iter().take(10_000).collect(),
+        ..request
+    };
+    let doing = "generating cases";
+    let deadline = tokio::time::Instant::now() + budget + GRACE;
+    let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
+    let mut items = client.ask_within(left(), doing, client.runs().generate_cases(request)).await?;
+    let mut texts = Vec::new();
+    loop {
+        let next = async { items.message().await.map(tonic::Response::new) };
+        match client.ask_within(left(), doing, next).await?.map(|response| response.item) {
+            Some(Some(Item::Case(text))) => texts.push(text),
+            Some(Some(Item::Summary(_))) => return Ok(texts),
+            Some(None) => {}
+            None => {
+                let message = format!("{doing}: the daemon ended the answer without its summary");
+                return Err(CliError::new(Exit::CouldNotRun, message));
+            }
+        }
+    }
+}
+
+/// Writes the generated cases of a plan to stdout, and to the files of `-o`.
+pub(super) fn show(args: &RunArgs, generated: &[Generated], plan: &Plan) -> Result<(), CliError> {
+    let selected = |suite: &Generated, id: &str| {
+        plan.cases.iter().any(|planned| planned.suite.path == suite.path && planned.case().id == id)
+    };
+    let lines: String = generated
+        .iter()
+        .flat_map(|suite| suite.cases.iter().filter(move |(id, _)| selected(suite, id)))
+        .flat_map(|(_, text)| [text.as_str(), "\n"])
+        .collect();
+    print(&lines)?;
+    for file in &args.output {
+        write(file, &lines)?;
+    }
+    Ok(())
+}
+
+/// Keeps the generated cases beside the results of their run, so that they can be run again.
+pub(super) fn keep(args: &RunArgs, generated: &[Generated], run_id: &str) -> Result<(), CliError> {
+    for suite in generated {
+        let stem = suite.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".jsonl");
+        let file = args.output_dir().join(format!("{stem}.{run_id}.cases.jsonl"));
+        let lines: String = suite.cases.iter().flat_map(|(_, text)| [text.as_str(), "\n"]).collect();
+        write(&file, &lines)?;
+    }
+    Ok(())
+}
+
+fn write(file: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(file, text)
+        .map_err(|error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display())))
+}
