@@ -4,6 +4,7 @@
 //! - `http`: agents that are HTTP endpoints, and snapshots from one
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
+//! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scenarios`, `vectors`: data folders with exact answers
@@ -11,7 +12,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
 mod attachments;
+mod attempts;
 mod engine;
+mod generators;
 mod http;
 mod modules;
 mod processes;

@@ -7,6 +7,7 @@
 pub(crate) mod endpoint;
 pub(crate) mod engine;
 pub(crate) mod expectations;
+pub(crate) mod fake;
 pub(crate) mod framework;
 pub(crate) mod gaps;
 pub(crate) mod observed;

@@ -1,0 +1,135 @@
+//! Agents that write cases, by a real server and the real client.
+
+use forge::wire::agent::generate_response::Item;
+use forge::wire::agent::{GenerateRequest, GenerateResponse, GenerateSummary, Json, json};
+use tonic::Status;
+
+use crate::processes::Place;
+use crate::support::fake::Script;
+
+type Sent = Vec<Result<GenerateResponse, Status>>;
+
+fn case(text: &str) -> Result<GenerateResponse, Status> {
+    let json = Json { form: Some(json::Form::Raw(text.as_bytes().to_vec())) };
+    Ok(GenerateResponse { item: Some(Item::Case(json)) })
+}
+
+fn summary(produced: u32) -> Result<GenerateResponse, Status> {
+    Ok(GenerateResponse { item: Some(Item::Summary(GenerateSummary { produced, ..GenerateSummary::default() })) })
+}
+
+fn good(id: &str) -> String {
+    format!(
+        "{{\"id\": \"{id}\",\n \"input\": \"{id}?\", \"assertions\": [{{\"type\": \"contains\", \"value\": \"yes\"}}]}}"
+    )
+}
+
+fn echo() -> Script {
+    Script::new(|asked| Ok(format!("yes {}", asked.text)))
+}
+
+#[test]
+fn generated_cases_are_run_and_kept() {
+    let place = Place::new();
+    place.write("t.jsonl", &good("from-file"));
+    let agent = echo()
+        .writing(|request: &GenerateRequest| -> Sent {
+            assert_eq!((request.count, request.focus.as_str()), (6, "edge cases"));
+            assert_eq!(request.existing_case_ids, ["from-file"]);
+            let options = request.options.as_ref().expect("options");
+            for key in ["test_mode", "target_agent", "count", "focus", "depth"] {
+                assert!(options.metadata.contains_key(key), "{key}: {options:?}");
+            }
+            vec![
+                case(&good("one")),
+                case("{\"id\": \"two\"}"),
+                case("no JSON"),
+                case(&good("one")),
+                case("{\"id\": \"thief\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"source\": \"file://t.jsonl\"}]}]}"),
+                case(&good("three")),
+                summary(6),
+            ]
+        })
+        .start();
+    let source = "agents:writer?count=6&focus=edge cases&depth=2";
+    let writer = format!("writer={}", agent.url);
+    let base = ["run", "-i", source, "-i", "t.jsonl", "-n", &agent.url, "--agent", &writer, "--output-dir", "out"];
+    let ended = place.run(&base);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for text in ["✓ [from-file]", "✓ [one]", "✓ [three]", "generated-writer.jsonl (2 test cases)"] {
+        assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
+    }
+    for text in [
+        "writer was asked for 6 cases and wrote 6; 4 cannot be used",
+        "case 2 of writer: the case needs an input or messages",
+        "case 3 of writer: not JSON",
+        "case 4 of writer: the id \"one\" is already used",
+        "case 5 of writer: it names a file",
+    ] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    let kept = std::fs::read_dir(place.path().join("out")).expect("results").map(|entry| entry.expect("a file").path());
+    let kept = kept.into_iter().find(|path| path.to_string_lossy().ends_with(".cases.jsonl")).expect("kept cases");
+    let again = place.run(&["run", &kept.to_string_lossy(), "-n", &agent.url]);
+    assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
+
+    let calls = agent.asked().len();
+    let ended = place.run(&[&base[..], &["--dry-run", "-o", "kept.jsonl", "--run", "one|file"]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(agent.asked().len(), calls, "a dry run calls no agent under test");
+    let lines: Vec<serde_json::Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ids: Vec<&str> = lines.iter().filter_map(|line| line["id"].as_str()).collect();
+    assert_eq!(ids, ["from-file", "one"]);
+    assert_eq!(lines[1]["assertions"][0]["type"], "contains", "whole, as a file would hold it");
+    let again = place.run(&["run", "kept.jsonl", "-n", &agent.url]);
+    assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
+}
+
+/// An agent without the service answers in JSON.
+#[test]
+fn a_plain_agent_writes_cases() {
+    let place = Place::new();
+    let agent = Script::new(|asked| {
+        if asked.metadata.get("test_mode").is_none_or(|mode| mode != "\"generator\"") {
+            return Ok("yes".to_owned());
+        }
+        let asked: serde_json::Value = serde_json::from_str(&asked.text).expect("JSON");
+        assert_eq!((&asked["count"], &asked["focus"]), (&2.into(), &"x".into()));
+        Ok(format!("Sure:\n```json\n[{}, {}]\n```\n", good("a"), good("b")))
+    });
+    let agent = agent.start();
+    let source = format!("agents:{}?count=2&focus=x", agent.url);
+    let ended = place.run(&["run", "-i", &source, "-n", &agent.url]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("✓ [a]") && ended.stdout.contains("✓ [b]"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_generator_that_fails_is_no_green_run() {
+    let place = Place::new();
+    let agent = |sent: fn() -> Sent| echo().writing(move |_| sent()).start();
+    let cases: [(Vec<&str>, fn() -> Sent, i32, &str); 7] = [
+        (vec![], || vec![case(&good("a"))], 3, "its stream ended without a summary"),
+        (vec![], || vec![case(&good("a")), Err(Status::internal("no idea"))], 3, "no idea"),
+        (vec![], || vec![case(&good("a")), summary(2)], 3, "it says that it sent 2 cases, and 1 came"),
+        (vec![], || vec![summary(0)], 4, "wrote 0 cases, and none can be used"),
+        (vec![], || vec![case("{}"), summary(1)], 4, "a case needs an id"),
+        (vec!["-i", "agents:nobody"], || vec![], 2, "there is no agent \"nobody\""),
+        (vec!["-i", "agents:writer?count=0"], || vec![], 2, "count must be from 1 to 10000, not 0"),
+    ];
+    for (more, sent, code, why) in cases {
+        let agent = agent(sent);
+        let writer = format!("writer={}", agent.url);
+        let source: &[&str] = if more.is_empty() { &["-i", "agents:writer"] } else { &more };
+        let ended = place.run(&[&["run", "-n", &agent.url, "--agent", &writer], source].concat());
+        assert_eq!(ended.code, Some(code), "{why}: {}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains(why), "{why}: {}", ended.stderr);
+        assert!(agent.asked().is_empty(), "no case is run");
+    }
+    let plain = Script::new(|_| Ok("I cannot do that.".to_owned())).start();
+    let source = format!("agents:{}", plain.url);
+    let ended = place.run(&["run", "-i", &source, "-n", &plain.url]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("there are no cases in its answer: \"I cannot do that.\""), "{}", ended.stderr);
+}
