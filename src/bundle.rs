@@ -64,6 +64,8 @@ pub enum Role {
     Registry,
     /// An earlier result to compare with; there is at most one.
     Baseline,
+    /// The stored answers of a suite, beside it.
+    Answers,
     /// A file that a case sends to the agent.
     Attachment,
 }

@@ -61,6 +61,8 @@ pub struct RunSpec {
     pub retries: u32,
     /// How often a case is tried again that failed.
     pub retry_failed: u32,
+    /// The answers of cases that are compared with stored ones are going to be stored: nothing is compared.
+    pub update_snapshots: bool,
     /// Suites to run, by their paths in the bundle, in order.
     pub suites: Vec<String>,
     /// Agents that exist for this run only: id and URL.
@@ -100,6 +102,7 @@ impl RunSpec {
             repeats: 1,
             retries: 0,
             retry_failed: 0,
+            update_snapshots: false,
             suites,
             targets: Vec::new(),
             strict: false,

@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::snapshot;
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
-use crate::suite::claim::{Claim, ClaimKind, JsonType, PATTERN_PREFIX};
+use crate::suite::claim::{Claim, ClaimKind, JsonType, PATTERN_PREFIX, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
 use crate::verdict::{AssertionResult, Blame, Opinion, Outcome};
@@ -70,6 +71,9 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
     let evaluated = claims.iter().enumerate().map(|(position, claim)| {
         let verdict = answer.verdict(claim, replies.get(&position));
         let (outcome, reason, blame) = match verdict {
+            _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => {
+                (Outcome::Skipped, "the response is going to be the stored one".to_owned(), None)
+            }
             Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
             Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
             Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
@@ -164,6 +168,15 @@ impl Answer<'_> {
             ClaimKind::ToolResult { tool, result } => self.tool_result(tool, result.as_ref())?,
             ClaimKind::Agent { agent, .. } => decided(reply, &format!("the validator {agent:?}"), Blame::Validator)?,
             ClaimKind::Script { script, .. } => decided(reply, &format!("the script {script:?}"), Blame::Script)?,
+            ClaimKind::Snapshot { stored: Stored::Missing | Stored::Renewed, .. } => {
+                let why = "no answer is stored for this case; store one with --update-snapshots".to_owned();
+                return Err(Unevaluated { why, blame: Blame::Suite });
+            }
+            ClaimKind::Snapshot { compare, stored: Stored::Answer(stored) } => {
+                let differs = snapshot::compare(stored, text, compare);
+                let differs = differs.map_err(|why| Unevaluated { why, blame: Blame::Suite })?;
+                Verdict { holds: differs.is_none(), reason: differs.unwrap_or_default() }
+            }
             ClaimKind::Broken { why, .. } => return Err(Unevaluated { why: why.clone(), blame: Blame::Suite }),
         })
     }

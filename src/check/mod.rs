@@ -5,6 +5,7 @@ mod contract;
 pub mod dialogue;
 pub mod framework;
 mod params;
+mod snapshot;
 
 use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
 use crate::suite::template::Data;

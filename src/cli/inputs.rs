@@ -5,7 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{CliError, Exit};
 use crate::bundle::{Bundle, BundleError, Role};
-use crate::suite::error::Finding;
+use crate::suite::answers::Answers;
+use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::source::{Param, Source};
 use crate::suite::{self, Defaults, Suite};
@@ -22,10 +23,23 @@ pub(super) struct Inputs {
     pub(super) suites: Vec<Suite>,
     /// Their files.
     pub(super) bundle: Bundle,
+    /// Where suites with stored answers stand on the disk.
+    pub(super) homes: Vec<Home>,
     /// Those who are still to be asked for cases.
     pub(super) generators: Vec<Generator>,
     /// Suites whose cases were generated, with the text of each case.
     pub(super) generated: Vec<Generated>,
+}
+
+/// Where a suite stands whose cases are compared with stored answers.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// Path of the suite in the bundle.
+    pub(super) suite: String,
+    /// The file of the stored answers, which need not be there.
+    pub(super) file: PathBuf,
+    /// What it holds.
+    pub(super) answers: Answers,
 }
 
 /// An agent that writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
@@ -106,6 +120,7 @@ impl Inputs {
         }
         let mut bundle = Bundle::default();
         let mut suites = Vec::new();
+        let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
         for path in expand(&paths)? {
             let bytes = std::fs::read(&path)
@@ -115,6 +130,12 @@ impl Inputs {
             match suite::parse(&path.display().to_string(), &bytes, defaults) {
                 Ok(suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
+                    if suite.snapshot_cases().next().is_some() {
+                        match add_answers(&mut bundle, &path, &name)? {
+                            Ok(home) => homes.push(home),
+                            Err(found) => errors.extend(found.0),
+                        }
+                    }
                     suites.push(Suite { path: name.clone(), ..suite });
                 }
                 Err(found) => errors.extend(found.0),
@@ -136,7 +157,7 @@ impl Inputs {
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(Path::new(&name), &error))?;
         }
         if errors.is_empty() {
-            return Ok(Self { suites, bundle, generators, generated: Vec::new() });
+            return Ok(Self { suites, bundle, homes, generators, generated: Vec::new() });
         }
         let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
         Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}"))
@@ -245,6 +266,25 @@ impl Inputs {
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.suites.iter().flat_map(Suite::findings)
     }
+}
+
+/// Packs the stored answers of a suite, if there are any, and says where they stand.
+fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Home, SuiteErrors>, CliError> {
+    let file = PathBuf::from(Answers::file_of(&path.to_string_lossy()));
+    let mut home = Home { suite: name.to_owned(), file, answers: Answers::default() };
+    if !home.file.exists() {
+        return Ok(Ok(home));
+    }
+    let shown = home.file.display().to_string();
+    let bytes = std::fs::read(&home.file)
+        .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {shown}: {error}")))?;
+    home.answers = match Answers::read(&shown, &bytes) {
+        Ok(answers) => answers,
+        Err(errors) => return Ok(Err(errors)),
+    };
+    let packed = Answers::file_of(name);
+    bundle.add(&packed, Role::Answers, bytes).map_err(|error| refused(&home.file, &error))?;
+    Ok(Ok(home))
 }
 
 /// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it

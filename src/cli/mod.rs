@@ -8,6 +8,7 @@ mod check;
 mod client;
 mod error;
 mod follow;
+mod history;
 mod init;
 mod inputs;
 mod proto;
@@ -54,6 +55,8 @@ enum Command {
         #[command(subcommand)]
         command: runs::RunsCommand,
     },
+    /// Turn a recorded dialogue into cases that begin with what was said, one a turn, as JSON lines
+    History(history::HistoryArgs),
     /// Tell a daemon which agents there are
     Agents {
         #[command(subcommand)]
@@ -86,6 +89,7 @@ pub async fn main() -> ExitCode {
         Command::Run(args) => run::run(daemon, *args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
+        Command::History(args) => history::history(daemon, args).await,
         Command::Agents { command } => agents::agents(daemon, command).await,
         Command::Check(args) => check::check(&args),
         Command::Status => status::status(daemon).await,

@@ -29,6 +29,7 @@ use crate::wire::control as pb;
 use crate::wire::run::run_from_proto;
 use crate::wire::spec::spec_to_proto;
 
+mod answers;
 mod baseline;
 mod config;
 mod generate;
@@ -38,6 +39,7 @@ mod previous;
 mod progress;
 mod snapshot;
 
+use answers::Answered;
 use http_agent::HttpAgent;
 use interrupts::Interrupts;
 use progress::Progress;
@@ -115,6 +117,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_RETRIES)))]
     retry_failed: u32,
+
+    /// Store the answers of cases with `snapshot` assertions, instead of comparing them with what is stored now
+    #[arg(long, conflicts_with_all = ["detach", "dry_run"])]
+    update_snapshots: bool,
 
     /// Read everything and print the cases that would run, one JSON line each, without running them
     #[arg(long)]
@@ -336,6 +342,7 @@ async fn run_on(
         repeats: args.runs.unwrap_or(1),
         retries: args.retries,
         retry_failed: args.retry_failed,
+        update_snapshots: args.update_snapshots,
         tiers: args.tier.clone(),
         difficulties: args.difficulty.clone(),
         tags: args.tag.clone(),
@@ -363,10 +370,12 @@ async fn run_on(
     // First what people wait for, then the files, whatever became of the other.
     let told = tell(args, &ended);
     let written = write_results(client, args, &ended.run).await;
+    let stored =
+        if args.update_snapshots { ended.answered.store(&inputs.homes, &inputs.suites, args.quiet) } else { Ok(()) };
     let kept = generate::keep(args, &inputs.generated, &ended.run.run_id);
     match told {
         Err(error) if error.exit != Exit::Passed => return Err(error),
-        Ok(()) | Err(_) => written.and(kept)?,
+        Ok(()) | Err(_) => written.and(kept).and(stored)?,
     }
     Ok(Exit::of_run(ended.run.exit_code()))
 }
@@ -454,6 +463,8 @@ struct Ended {
     run: Run,
     /// Lines by suite path, in file order.
     lines: HashMap<String, Vec<Shown>>,
+    /// What is to be stored of it.
+    answered: Answered,
 }
 
 /// Suite path, id and repetition of a case.
@@ -467,6 +478,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
     let mut order: Vec<CaseKey> = Vec::new();
     let mut planned: HashMap<CaseKey, (String, Labels)> = HashMap::new();
     let mut lines: HashMap<CaseKey, Shown> = HashMap::new();
+    let mut answered = Answered::default();
     let mut cancelled = false;
     let ended = loop {
         let event = tokio::select! {
@@ -490,6 +502,9 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
                 planned.insert(key, (name.clone(), labels.clone()));
             }
             (Payload::CaseFinished(result), Some((key, case))) => {
+                if args.update_snapshots {
+                    answered.take(case, result);
+                }
                 let (name, labels) = planned.remove(&key).unwrap_or_default();
                 lines.insert(key, Shown::of(Verdict { case, name: &name, labels: &labels, result }));
             }
@@ -504,7 +519,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             by_suite.entry(key.0).or_default().push(line);
         }
     }
-    Ok(Ended { run: ended, lines: by_suite })
+    Ok(Ended { run: ended, lines: by_suite, answered })
 }
 
 async fn cancel(client: &Client, run_id: &str, progress: &Progress) {

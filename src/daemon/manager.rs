@@ -26,7 +26,7 @@ use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::suite::{self, Defaults, error::SuiteErrors};
+use crate::suite::{self, Defaults, Suite, answers::Answers, error::SuiteErrors};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -306,7 +306,9 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     for path in &spec.suites {
         let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
         match suite::parse(path, bytes, &defaults) {
-            Ok(mut suite) => match suite.attach(&|file| attachment(&bundle, file, &contents)) {
+            Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
+                .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
+            {
                 Ok(()) => suites.push(suite),
                 Err(found) => errors.extend(found.0),
             },
@@ -326,6 +328,16 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
         Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
     };
     Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry })
+}
+
+/// Gives a suite its stored answers, unless they are going to be stored anew.
+fn add_answers(suite: &mut Suite, bundle: &Bundle, spec: &RunSpec) -> Result<(), SuiteErrors> {
+    if spec.update_snapshots {
+        suite.compare_with(None);
+    } else if let Some(bytes) = bundle.get(&Answers::file_of(&suite.path)) {
+        suite.compare_with(Some(&Answers::read(&suite.path, bytes)?));
+    }
+    Ok(())
 }
 
 /// The content of a file that a case sends; however often it is named, it is held once.

@@ -6,6 +6,7 @@
 mod agents;
 pub mod config;
 mod generate;
+mod history;
 mod info;
 pub mod manager;
 mod runs;

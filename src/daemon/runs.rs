@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::generate;
 use super::manager::Manager;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
+use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::report::{Format, Verdicts};
@@ -123,6 +123,15 @@ impl RunService for Runs {
         // With `?`, because the reason is a client's text and a log is read on terminals.
         tracing::info!(run = %run.run_id, reason = ?request.reason, "cancel asked for");
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    type GetHistoryStream = history::Responses;
+
+    async fn get_history(
+        &self,
+        request: Request<pb::GetHistoryRequest>,
+    ) -> Result<Response<Self::GetHistoryStream>, Status> {
+        history::history(&self.manager, request.into_inner()).await.map(Response::new)
     }
 
     type GenerateCasesStream = generate::Responses;

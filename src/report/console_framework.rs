@@ -58,7 +58,7 @@ impl Entry {
             name: printable(verdict.name),
             outcome: *outcome,
             counts,
-            errors: errors.iter().map(|error| clip(&printable(error), MAX_ERROR)).collect(),
+            errors: errors.iter().map(|error| shown(error)).collect(),
             warnings: attempts_note(verdict.result)
                 .iter()
                 .chain(warning)
@@ -69,6 +69,13 @@ impl Entry {
             seconds: seconds(transcript.duration),
         }
     }
+}
+
+/// An error as it is shown: what differs between two answers stands on lines of its own.
+fn shown(error: &str) -> String {
+    const MAX_LINES: usize = 50;
+    let lines: Vec<String> = error.lines().take(MAX_LINES).map(|line| clip(&printable(line), MAX_ERROR)).collect();
+    lines.join("\n    ")
 }
 
 /// A time as people read it: seconds with one digit behind the point.

@@ -5,6 +5,7 @@
 
 pub mod console;
 pub mod console_framework;
+pub mod history;
 pub mod jsonl;
 pub mod junit;
 pub mod suite_result;

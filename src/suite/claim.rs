@@ -4,6 +4,7 @@
 //! sort is kept and makes the assertion one that cannot be evaluated, which fails its case.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::error::did_you_mean;
 use super::path::JsonPath;
@@ -78,6 +79,13 @@ pub enum ClaimKind {
         /// The options of the assertion, as written.
         options: Option<Json>,
     },
+    /// The answer is the one that is stored for the case.
+    Snapshot {
+        /// When two answers are the same.
+        compare: Compare,
+        /// What is stored.
+        stored: Stored,
+    },
     /// It cannot be evaluated.
     Broken {
         /// The type.
@@ -85,6 +93,31 @@ pub enum ClaimKind {
         /// Why not.
         why: String,
     },
+}
+
+/// When an answer is the same as a stored one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compare {
+    /// Every character is the same.
+    Exact,
+    /// The same words, whatever white space is between them.
+    Whitespace,
+    /// The same JSON, but for what stands at these paths.
+    Json {
+        /// What is not compared.
+        ignore: Vec<JsonPath>,
+    },
+}
+
+/// The answer that is stored for a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stored {
+    /// There is none.
+    Missing,
+    /// This one.
+    Answer(Arc<str>),
+    /// Whatever the agent answers now is going to be stored.
+    Renewed,
 }
 
 /// The types of JSON values by name.
@@ -145,10 +178,10 @@ impl JsonType {
 }
 
 impl Claim {
-    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns.
+    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or tells what differs between long texts.
     #[must_use]
     pub const fn is_slow(&self) -> bool {
-        matches!(self.kind, ClaimKind::Regex(_) | ClaimKind::ToolResult { .. })
+        matches!(self.kind, ClaimKind::Regex(_) | ClaimKind::ToolResult { .. } | ClaimKind::Snapshot { .. })
     }
 
     /// The type, as the file writes it.
@@ -165,6 +198,7 @@ impl Claim {
             ClaimKind::ToolResult { .. } => "tool_result",
             ClaimKind::Agent { .. } => "agent",
             ClaimKind::Script { .. } => "script",
+            ClaimKind::Snapshot { .. } => "snapshot",
             ClaimKind::Broken { name, .. } => name,
         }
     }
@@ -185,6 +219,7 @@ const TYPES: &[(&str, &[&str], &[&str])] = &[
     ("tool_called", &["name", "value"], &["name", "value"]),
     ("agent", &["use"], &["use"]),
     ("script", &["use", "script"], &["use", "script"]),
+    ("snapshot", &["compare", "ignore"], &[]),
 ];
 /// Keys that may stand in every assertion.
 const COMMON_KEYS: &[&str] = &["type", "negate", "message", "options"];
@@ -244,7 +279,7 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
         "equals" | "json_path" if *key == "value" => entry.get(key).is_some(),
         _ => given(entry, key).is_some(),
     };
-    if !needs.iter().any(is_given) {
+    if !needs.is_empty() && !needs.iter().any(is_given) {
         let message = format!("is missing: an assertion of the type {name:?} needs it");
         reader.error(entry.line, format_args!("{place}.{}", needs[0]), message, None);
         is_right = false;
@@ -329,8 +364,37 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
             };
             ClaimKind::Script { script, options: options() }
         }
+        "snapshot" => {
+            ClaimKind::Snapshot { compare: compare(text("compare")?, given(entry, "ignore"))?, stored: Stored::Missing }
+        }
         _ => ClaimKind::Equals(exact().ok_or("value is missing")?),
     })
+}
+
+/// `compare`, and `ignore`: a path or a list of them, which only JSON has.
+fn compare(name: Option<&str>, ignore: Option<&Json>) -> Result<Compare, String> {
+    let paths = match ignore.map(|ignore| (ignore, &ignore.value)) {
+        None => Vec::new(),
+        Some((_, Value::String(path))) => vec![JsonPath::parse_many(path)?],
+        Some((_, Value::Array(items))) => {
+            let path = |item: &Json| {
+                let text = item.as_str().ok_or_else(|| format!("ignore {}", must_be("a list of paths", item)))?;
+                JsonPath::parse_many(text)
+            };
+            items.iter().map(path).collect::<Result<_, _>>()?
+        }
+        Some((ignore, _)) => return Err(format!("ignore {}", must_be("a list of paths", ignore))),
+    };
+    match name {
+        Some("json") => Ok(Compare::Json { ignore: paths }),
+        None if !paths.is_empty() => Ok(Compare::Json { ignore: paths }),
+        Some("exact" | "whitespace") if !paths.is_empty() => {
+            Err("ignore is about JSON: leave out compare, or set it to \"json\"".to_owned())
+        }
+        None | Some("exact") => Ok(Compare::Exact),
+        Some("whitespace") => Ok(Compare::Whitespace),
+        Some(other) => Err(format!("compare must be \"exact\", \"whitespace\" or \"json\", not {other:?}")),
+    }
 }
 
 /// Most votes of a validator on one answer.

@@ -5,8 +5,9 @@
 //! told at the line on which its object starts.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
-use super::claim::{self, given, must_be};
+use super::claim::{self, ClaimKind, given, must_be};
 use super::contract::file_hash;
 use super::error::{SuiteErrors, did_you_mean};
 use super::reader::Reader;
@@ -89,6 +90,41 @@ pub fn literal(message: &str) -> String {
     crate::json::write_string(message, &mut text);
     text.push_str("}\n");
     text
+}
+
+/// Writes a message as a test file has it.
+pub fn write_message(message: &Message, out: &mut String) {
+    let role = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let _ = write!(out, "{{\"role\": \"{role}\", \"content\": ");
+    if let [Part::Text(text)] = message.parts.as_slice() {
+        crate::json::write_string(text, out);
+    } else {
+        out.push('[');
+        let mut is_first = true;
+        for part in &message.parts {
+            let separator = if is_first { "" } else { ", " };
+            match part {
+                Part::Text(text) => {
+                    let _ = write!(out, "{separator}{{\"type\": \"text\", \"text\": ");
+                    crate::json::write_string(text, out);
+                    out.push('}');
+                }
+                Part::Blob(Blob { written: Some(written), .. }) => {
+                    let _ = write!(out, "{separator}{}", written.as_str());
+                }
+                // No file holds these.
+                Part::Blob(_) | Part::Reasoning(_) | Part::Data(_) => continue,
+            }
+            is_first = false;
+        }
+        out.push(']');
+    }
+    out.push('}');
 }
 
 /// Media types by the ending of a file.
@@ -474,6 +510,10 @@ impl Reader<'_> {
             self.warn_unknown(item, &place, CHECKPOINT_KEYS);
             let errors = self.errors.len();
             let claims = claim::read(self, &place, item, ["assertion", "assert"]);
+            if claims.iter().any(|claim| matches!(claim.kind, ClaimKind::Snapshot { .. })) {
+                let message = "a stored answer is that of a case, and a checkpoint looks at many".to_owned();
+                self.error(item.line, format_args!("{place}assertion"), message, None);
+            }
             if claims.is_empty() && self.errors.len() == errors {
                 self.error(item.line, format_args!("{place}assertion"), "is missing".to_owned(), None);
             }

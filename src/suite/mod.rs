@@ -3,6 +3,7 @@
 //! Two dialects share one model and are never mixed: a JSON array, or an object with `cases`, is the Eval Runner
 //! Contract (`contract`); a stream of JSON objects is Agent Test Framework V2.
 
+pub mod answers;
 pub mod assertion;
 pub mod claim;
 mod contract;

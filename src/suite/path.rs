@@ -1,6 +1,6 @@
 //! Paths into JSON as Agent Test Framework V2 writes them: an optional `$`, keys behind dots, and `[n]`.
 
-use crate::json::Json;
+use crate::json::{Json, Value};
 
 /// A path such as `$.items[1].name`; `$` alone is the whole value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct JsonPath {
 enum Step {
     Key(String),
     Index(usize),
+    /// All elements of a list; only in paths of what is left out.
+    Each,
 }
 
 impl JsonPath {
@@ -20,6 +22,18 @@ impl JsonPath {
     /// # Errors
     /// What is wrong with it, for people: there are no wildcards, filters or slices.
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text, false)
+    }
+
+    /// Reads a path that may name many places: `[*]` stands for all elements of a list.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn parse_many(text: &str) -> Result<Self, String> {
+        Self::read(text, true)
+    }
+
+    fn read(text: &str, many: bool) -> Result<Self, String> {
         let refuse = |why: &str| format!("{text:?} is no path: {why}; write it like $.items[0].name");
         if text.is_empty() {
             return Err(refuse("it is empty"));
@@ -34,6 +48,11 @@ impl JsonPath {
         while !rest.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
                 let (index, after) = inside.split_once(']').ok_or_else(|| refuse("a bracket is not closed"))?;
+                if many && index == "*" {
+                    steps.push(Step::Each);
+                    rest = after.to_owned();
+                    continue;
+                }
                 let is_number = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
                 if !is_number {
                     return Err(refuse("only numbers from 0 on stand in brackets"));
@@ -62,13 +81,59 @@ impl JsonPath {
         self.steps.iter().try_fold(json, |json, step| match step {
             Step::Key(key) => json.get(key),
             Step::Index(index) => json.as_array()?.get(*index),
+            Step::Each => None,
         })
+    }
+
+    /// Takes away what stands there: a member of an object, or, so that the others keep their places, the value of an
+    /// element, which becomes null.
+    pub fn remove(&self, json: &mut Json) {
+        remove(json, &self.steps);
+    }
+}
+
+fn remove(json: &mut Json, steps: &[Step]) {
+    let Some((step, rest)) = steps.split_first() else {
+        json.value = Value::Null;
+        return;
+    };
+    match (step, &mut json.value) {
+        (Step::Key(key), Value::Object(members)) if rest.is_empty() => members.retain(|(name, _)| name != key),
+        (Step::Key(key), Value::Object(members)) => {
+            if let Some((_, value)) = members.iter_mut().find(|(name, _)| name == key) {
+                remove(value, rest);
+            }
+        }
+        (Step::Index(index), Value::Array(items)) => {
+            if let Some(item) = items.get_mut(*index) {
+                remove(item, rest);
+            }
+        }
+        (Step::Each, Value::Array(items)) => items.iter_mut().for_each(|item| remove(item, rest)),
+        _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_without_a_path() {
+        let text = r#"{"a": [{"id": 1, "x": 2}, {"id": 3}, 4], "b": {"id": 5}}"#;
+        for (path, left) in [
+            ("$.a[*].id", r#"{"a":[{"x":2},{},4],"b":{"id":5}}"#),
+            ("a[1]", r#"{"a":[{"id":1,"x":2},null,4],"b":{"id":5}}"#),
+            ("$.b", r#"{"a":[{"id":1,"x":2},{"id":3},4]}"#),
+            ("$.c[*].d", r#"{"a":[{"id":1,"x":2},{"id":3},4],"b":{"id":5}}"#),
+            ("$", "null"),
+        ] {
+            let mut json = Json::parse(text).expect("JSON");
+            JsonPath::parse_many(path).expect(path).remove(&mut json);
+            assert_eq!(json.stringify(), left, "{path}");
+        }
+        assert!(JsonPath::parse_many("$.*").is_err());
+    }
 
     #[test]
     fn what_stands_at_a_path() {

@@ -159,6 +159,7 @@ mod tests {
                 repeats: 3,
                 retries: 2,
                 retry_failed: 1,
+                update_snapshots: true,
                 targets: vec![("weather".to_owned(), "grpc://127.0.0.1:1".to_owned())],
                 strict: true,
                 all_assertions: true,

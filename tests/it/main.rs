@@ -4,6 +4,7 @@
 //! - `http`: agents that are HTTP endpoints, and snapshots from one
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
+//! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
@@ -11,6 +12,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
+mod answers;
 mod attachments;
 mod attempts;
 mod engine;

@@ -1,0 +1,76 @@
+//! `GetHistory`: a dialogue of a run as cases without a simulator.
+
+use std::sync::Arc;
+
+use tonic::Status;
+
+use super::manager::Manager;
+use super::status::{of_bundles, of_store, of_wire};
+use crate::bundle::Bundle;
+use crate::event::{Payload, Run, RunEvent};
+use crate::report::history::History;
+use crate::suite::{self, Case, Defaults};
+use crate::wire::call::WireError;
+use crate::wire::control as pb;
+
+/// Events that are read at a time.
+const BATCH: usize = 1_000;
+
+type Lines = Box<dyn Iterator<Item = Result<pb::GetHistoryResponse, Status>> + Send>;
+
+pub(super) type Responses = tokio_stream::Iter<Lines>;
+
+/// Looks up what was said, and what the suite asserts, and gives the cases as they are read.
+pub(super) async fn history(manager: &Manager, request: pb::GetHistoryRequest) -> Result<Responses, Status> {
+    let run = manager.store().run(&request.run_id).await.map_err(|error| of_store(&error))?;
+    let (suite, verdict) = verdict(manager, &request).await?;
+    let case = case(manager, &run, suite, request.case_id.clone()).await?;
+    let history = History::new(case, verdict).ok_or_else(|| {
+        let problem = format!("{:?} is no dialogue: it already is a case with its history", request.case_id);
+        of_wire(&WireError::new("case_id", problem))
+    })?;
+    let lines = history.map(|case| Ok(pb::GetHistoryResponse { case }));
+    Ok(tokio_stream::iter(Box::new(lines) as Lines))
+}
+
+/// The verdict on the case, and its suite.
+async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(Arc<str>, Arc<RunEvent>), Status> {
+    let mut found: Option<(Arc<str>, Arc<RunEvent>)> = None;
+    let mut after = 0;
+    loop {
+        let events = manager.store().read(&request.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
+        let Some(last) = events.last() else { break };
+        after = last.sequence;
+        for event in &events {
+            let (Some(case), Payload::CaseFinished(_)) = (&event.case, &event.payload) else { continue };
+            let is_wanted = *case.case_id == *request.case_id
+                && case.repeat == request.repeat.max(1)
+                && (request.suite.is_empty() || *case.suite == *request.suite);
+            if !is_wanted {
+                continue;
+            }
+            if let Some((other, _)) = &found {
+                let problem = format!("both {other} and {} have a case {:?}: name one", case.suite, request.case_id);
+                return Err(of_wire(&WireError::new("suite", problem)));
+            }
+            found = Some((Arc::clone(&case.suite), Arc::clone(event)));
+        }
+    }
+    found.ok_or_else(|| {
+        let problem = format!("the run has no verdict on a case {:?}", request.case_id);
+        of_wire(&WireError::new("case_id", problem))
+    })
+}
+
+/// The case as its suite has it: the bundle of the run is kept as long as the run.
+async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Result<Case, Status> {
+    let packed = manager.bundles().read(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
+    let defaults = Defaults { simulator: run.spec.simulator.clone() };
+    let find = move || {
+        let bundle = Bundle::open(&packed).ok()?;
+        let read = suite::parse(&suite, bundle.get(&suite)?, &defaults).ok()?;
+        read.cases.into_iter().find(|case| case.id == id)
+    };
+    let found = tokio::task::spawn_blocking(find).await.ok().flatten();
+    found.ok_or_else(|| Status::internal("the bundle of the run does not hold the case any more"))
+}
