@@ -117,6 +117,15 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
     result
 }
 
+/// What comes of looking at the arguments of tool calls.
+#[derive(Debug, Default)]
+pub struct Remarks {
+    /// The assertion that the arguments fit, if the run asks for it.
+    pub assertion: Option<AssertionResult>,
+    /// What does not fit, where that fails nothing.
+    pub warnings: Vec<String>,
+}
+
 /// Most remarks about arguments that are told of one case.
 const MAX_ARGUMENT_WARNINGS: usize = 10;
 
@@ -132,6 +141,14 @@ fn check_arguments(
     if context.check_arguments && stopped && !context.all_assertions && context.dialect == Dialect::Contract {
         return;
     }
+    let remarks = remarks_on_arguments(calls, schemas, context.check_arguments);
+    assertions.extend(remarks.assertion);
+    warnings.extend(remarks.warnings);
+}
+
+/// Looks at the arguments of the tool calls; `fails`: as an assertion, else as warnings.
+#[must_use]
+pub fn remarks_on_arguments(calls: &[ToolCall], schemas: &Schemas, fails: bool) -> Remarks {
     let (mut violations, mut unchecked) = (Vec::new(), Vec::new());
     for call in calls {
         match schemas.violations(call) {
@@ -139,13 +156,13 @@ fn check_arguments(
             Err(why) => unchecked.push(why),
         }
     }
-    if context.check_arguments {
+    if fails {
         let (outcome, reason) = match (violations.into_iter().next(), unchecked.into_iter().next()) {
             (Some(violation), _) => (Outcome::Failed, violation),
             (None, Some(why)) => (Outcome::Errored, why),
             (None, None) => (Outcome::Passed, String::new()),
         };
-        assertions.push(AssertionResult {
+        let assertion = AssertionResult {
             name: "toolArguments".to_owned(),
             outcome,
             reason,
@@ -153,28 +170,32 @@ fn check_arguments(
             blame: None,
             written: None,
             opinion: None,
-        });
-        return;
+        };
+        return Remarks { assertion: Some(assertion), warnings: Vec::new() };
     }
     let all = violations.len() + unchecked.len();
     let told = violations.into_iter().chain(unchecked).take(MAX_ARGUMENT_WARNINGS);
-    warnings.extend(told.map(|text| format!("arguments: {text}")));
+    let mut warnings: Vec<String> = told.map(|text| format!("arguments: {text}")).collect();
     if all > MAX_ARGUMENT_WARNINGS {
         warnings.push(format!("arguments: {} more remarks", all - MAX_ARGUMENT_WARNINGS));
     }
+    Remarks { assertion: None, warnings }
 }
 
 fn count_messages(case: &Case) -> u32 {
     u32::try_from(case.messages.len()).unwrap_or(u32::MAX)
 }
 
-/// The verdict on a dialogue: how it ended, with everything that was said and done on the way.
+/// The verdict on a dialogue: how it ended, with everything that was said and done on the way. `strict`: it fails if it passed
+/// without a checkpoint.
 #[must_use]
 pub fn judge_dialogue(
     progress: dialogue::Progress<'_>,
     ending: Ending,
     transcript: Transcript,
-    warnings: Vec<String>,
+    mut warnings: Vec<String>,
+    remarks: Remarks,
+    strict: bool,
 ) -> CaseResult {
     let (turns, checkpoints) = progress.into_results();
     let total_turns = u32::try_from(turns.len()).unwrap_or(u32::MAX);
@@ -182,7 +203,8 @@ pub fn judge_dialogue(
         Ending::Passed => (Outcome::Passed, None, None, None),
         Ending::Bad { outcome, cause, blame, error } => (outcome, Some(cause), Some(blame), Some(error)),
     };
-    CaseResult {
+    warnings.extend(remarks.warnings);
+    let mut result = CaseResult {
         outcome,
         cause,
         blame,
@@ -190,14 +212,36 @@ pub fn judge_dialogue(
         failed_assertion: None,
         warning: None,
         warnings,
-        assertions: Vec::new(),
+        assertions: remarks.assertion.into_iter().collect(),
         transcript,
         total_turns,
         turns,
         checkpoints,
         messages_count: 0,
         earlier: Vec::new(),
+    };
+    let bad = result.assertions.iter().find(|assertion| assertion.outcome != Outcome::Passed);
+    if let Some(bad) = bad.filter(|bad| bad.outcome == Outcome::Failed || result.outcome == Outcome::Passed)
+        && result.outcome != Outcome::Failed
+    {
+        result.blame = Some(if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite });
+        (result.outcome, result.cause) = (bad.outcome, Some(Cause::Assertion));
+        result.error = Some(format!("{}: {}", bad.name, bad.reason));
+        result.failed_assertion = Some(bad.name.clone());
     }
+    let is_unchecked = result.checkpoints.iter().all(|checkpoint| checkpoint.reached_at_turn.is_none());
+    if result.outcome == Outcome::Passed && is_unchecked {
+        // All of them are optional, and none was reached.
+        let why = "nothing checked";
+        if strict {
+            (result.outcome, result.cause, result.blame) =
+                (Outcome::Failed, Some(Cause::NothingChecked), Some(Blame::Suite));
+            result.error = Some(format!("{why}: no checkpoint is required, and none was reached"));
+        } else {
+            result.warning = Some(why.to_owned());
+        }
+    }
+    result
 }
 
 /// How a dialogue ends whose agent gave no answer.

@@ -267,7 +267,9 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     let defaults = Defaults { simulator: args.simulator.clone() };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
-    if let Some((name, bytes)) = snapshot::capture(&args).await? {
+    // A dry run asks nobody for values that nobody compares with.
+    let captured = if args.dry_run { None } else { snapshot::capture(&args).await? };
+    if let Some((name, bytes)) = captured {
         inputs.add_file(&name, Role::Snapshot, bytes)?;
     }
     let unread = args.registry.as_deref().map(|path| inputs.add_registry(path)).transpose()?.unwrap_or_default();
@@ -540,6 +542,8 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
         });
     }
     let look: Look = look();
+    // What is said of the run as a whole stands with the last suite of which anything is shown.
+    let last = run.suites.iter().rposition(|suite| ended.lines.contains_key(&suite.path));
     for (index, suite) in run.suites.iter().enumerate() {
         let lines = ended.lines.get(&suite.path).cloned().unwrap_or_default();
         if lines.is_empty() {
@@ -547,7 +551,7 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
         }
         // Those of the file were told before the run, unless nothing was.
         let of_suite = suite.warnings.iter().filter(|_| args.quiet);
-        let of_run = run.warnings.iter().filter(|_| index + 1 == run.suites.len());
+        let of_run = run.warnings.iter().filter(|_| Some(index) == last);
         let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
         print(&summary(run, suite, lines, &warnings, look))?;
     }

@@ -399,6 +399,12 @@ fn speaks_no_grpc(status: &Status) -> bool {
     status.message().starts_with("grpc-status header missing")
 }
 
+/// Whether a call certainly did not reach the other side, however it was made: nobody listens there, or it was refused unread.
+pub(super) fn was_not_delivered(status: &Status) -> bool {
+    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    was_never_processed(status) || find::<std::io::Error>(status).is_some_and(refused)
+}
+
 fn was_never_processed(status: &Status) -> bool {
     find::<h2::Error>(status).is_some_and(|error| {
         error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
-use super::agent::{Agent, MAX_MESSAGE_BYTES, Outgoing};
+use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, was_not_delivered};
 use super::stream::Recording;
 use super::target::Target;
 use crate::check::framework::json_in;
@@ -26,6 +26,8 @@ use crate::wire::party::{
 
 /// The deadline header only backs up ours, which has to come first.
 const GRACE: Duration = Duration::from_secs(2);
+/// Time to reach a party that is not there.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a call belongs to.
 #[derive(Debug, Clone)]
@@ -59,10 +61,13 @@ impl Agent {
     /// # Errors
     /// When it says nothing that counts.
     pub async fn next_input(&self, belongs: &Belongs, asked: &NextInput<'_>) -> Result<Input, Silence> {
-        let mut client = SimulatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let request = next_input_to_proto(self.context(belongs), asked);
-        match within(belongs, client.next_input(request)).await? {
-            Ok(answer) => Ok(input_from_proto(answer.into_inner())),
+        let client = SimulatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let ask = || {
+            let (mut client, request) = (client.clone(), next_input_to_proto(self.context(belongs), asked));
+            async move { client.next_input(request).await }
+        };
+        match reached(belongs, ask).await? {
+            Ok(answer) => input_from_proto(answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
                 let (json, _) = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
                 let input = json.get("input").and_then(Json::as_str).filter(|input| !input.is_empty());
@@ -78,9 +83,12 @@ impl Agent {
     /// # Errors
     /// When there is none.
     pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<Vote, Silence> {
-        let mut client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let request = judgement_to_proto(self.context(belongs), asked);
-        match within(belongs, client.validate(request)).await? {
+        let client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let ask = || {
+            let (mut client, request) = (client.clone(), judgement_to_proto(self.context(belongs), asked));
+            async move { client.validate(request).await }
+        };
+        match reached(belongs, ask).await? {
             Ok(answer) => vote_from_proto(&answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
                 let (json, reply) = self.ask_in_json(belongs, &validator_question(asked), asked.options).await?;
@@ -132,13 +140,11 @@ impl Agent {
     /// Asks a plain agent, and reads the JSON in its answer; the answer comes along.
     async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<(Json, String), Silence> {
         let text = self.ask_plainly(belongs, question, options).await?;
-        match json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
-            Some(json) => Ok((json, text)),
-            None => {
-                let beginning: String = text.chars().take(200).collect();
-                Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
-            }
+        if let Some(json) = json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
+            return Ok((json, text));
         }
+        let beginning: String = text.chars().take(200).collect();
+        Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
     }
 
     /// Asks a plain agent one message.
@@ -193,8 +199,27 @@ fn left(belongs: &Belongs) -> Duration {
     belongs.deadline.saturating_duration_since(Instant::now())
 }
 
-async fn within<T>(belongs: &Belongs, answer: impl Future<Output = T>) -> Result<T, Silence> {
-    tokio::time::timeout_at(belongs.deadline, answer).await.map_err(|_| Silence::Timeout)
+/// Asks until the question was certainly delivered, for a while and within the time of the case: a party that is just being
+/// restarted is no trouble.
+async fn reached<T, F>(belongs: &Belongs, ask: impl Fn() -> F) -> Result<Result<Response<T>, Status>, Silence>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let begun = Instant::now();
+    let mut backoff = Backoff::new();
+    let asked = async {
+        loop {
+            let answer = ask().await;
+            let pause = backoff.pause();
+            match &answer {
+                Err(status) if was_not_delivered(status) && begun.elapsed() + pause < PATIENCE => {
+                    tokio::time::sleep(pause).await;
+                }
+                _ => return answer,
+            }
+        }
+    };
+    tokio::time::timeout_at(belongs.deadline, asked).await.map_err(|_| Silence::Timeout)
 }
 
 /// What a plain agent is asked that plays the user: `SimulatorInput` of the framework.

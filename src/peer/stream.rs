@@ -181,7 +181,7 @@ impl Recording {
         };
         let transcript = Transcript {
             response: answer.map_or(self.deltas, Message::text),
-            usage: self.finished.as_ref().and_then(|finished| finished.usage).or(self.turns),
+            usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
             tool_calls: self.tool_calls,
             duration: self.duration,
         };
@@ -243,6 +243,19 @@ impl Recording {
         }
         self.finished = Some(finished.clone());
     }
+}
+
+/// What a call used: what its end says, and where that says nothing, the sum of what its model turns said.
+fn whole_usage(finished: Option<Usage>, turns: Option<Usage>) -> Option<Usage> {
+    let (Some(end), Some(turns)) = (finished, turns) else { return finished.or(turns) };
+    Some(Usage {
+        input_tokens: end.input_tokens.or(turns.input_tokens),
+        output_tokens: end.output_tokens.or(turns.output_tokens),
+        cache_read_tokens: end.cache_read_tokens.or(turns.cache_read_tokens),
+        cache_write_tokens: end.cache_write_tokens.or(turns.cache_write_tokens),
+        reasoning_tokens: end.reasoning_tokens.or(turns.reasoning_tokens),
+        cost: end.cost.or(turns.cost),
+    })
 }
 
 #[cfg(test)]

@@ -169,7 +169,9 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
             }
             () = tokio::time::sleep_until(call.deadline) => {
                 if sent.at().is_none() {
-                    return Err((unreachable(&backoff, &last), None));
+                    // Nothing failed: there was no time left to begin with.
+                    let had_time = begun < call.deadline;
+                    return Err((if had_time { unreachable(&backoff, &last) } else { Failure::Timeout }, None));
                 }
                 say_farewell(&call.shared.farewells, Far::Opening(opening), frames, CancelReason::Budget);
                 return Err((Failure::Timeout, sent.at()));

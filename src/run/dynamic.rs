@@ -1,5 +1,8 @@
 //! Drives a dialogue: simulator, agent, checkpoints, and again, under the one deadline of its case.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -9,14 +12,16 @@ use super::case::{QUICK_BYTES, Started};
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Replies, evaluate};
-use crate::check::{ending_of, judge_dialogue};
-use crate::conversation::{Failure, Invocation, Message, Role, Transcript};
+use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
+use crate::conversation::{
+    Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
+};
 use crate::event::{CaseRef, Payload};
 use crate::peer::party::{Belongs, Silence};
 use crate::plan::PlannedCase;
 use crate::suite::claim::Claim;
 use crate::suite::{Dialogue, Mode};
-use crate::usage::add_cost;
+use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use crate::wire::party::{Input, NextInput};
 
@@ -29,12 +34,21 @@ pub(super) struct Drive<'a> {
     pub(super) started: Started,
 }
 
-/// What is recorded of the agent over all turns.
-#[derive(Default)]
+/// Most bytes that are recorded of the agent over all turns.
+const MAX_RECORD: usize = 48 << 20;
+/// Most bytes that the simulator may say over all turns.
+const MAX_SAID: usize = 16 << 20;
+
+/// What is recorded over all turns.
 struct Record {
     transcript: Transcript,
     warnings: Vec<String>,
-    began: Option<Instant>,
+    began: Instant,
+    /// Bytes of the agent's answers and tool calls.
+    bytes: usize,
+    /// Bytes that the simulator said.
+    said: usize,
+    clock: Clock,
 }
 
 impl Record {
@@ -49,14 +63,89 @@ impl Record {
     }
 }
 
+/// Who used the time of the case.
+#[derive(Debug, Default)]
+struct Clock {
+    /// Of agent, simulator and validators: all their time, and the longest piece of it.
+    used: [(Duration, Duration); 3],
+}
+
+/// Whose time the [`Clock`] knows, in its order.
+const PARTIES: [Blame; 3] = [Blame::Agent, Blame::Simulator, Blame::Validator];
+
+impl Clock {
+    fn add(&mut self, party: Blame, took: Duration) {
+        if let Some(position) = PARTIES.iter().position(|known| *known == party) {
+            let (all, longest) = &mut self.used[position];
+            *all += took;
+            *longest = took.max(*longest);
+        }
+    }
+
+    /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took longer
+    /// than that one ever did.
+    fn culprit(&self, holder: Blame) -> Blame {
+        let Some(held) = PARTIES.iter().position(|party| *party == holder) else { return holder };
+        let (all, longest) = self.used[held];
+        let others = PARTIES.iter().zip(self.used).filter(|(party, _)| **party != holder);
+        let worse = others.filter(|(_, (more, longer))| *more > all && *longer > longest);
+        worse.max_by_key(|(_, (more, _))| *more).map_or(holder, |(party, _)| *party)
+    }
+}
+
+/// The ending of a dialogue whose time is up, with the blame on whoever used it.
+fn fairly(ending: Ending, clock: &Clock, time: &str) -> Ending {
+    let holder = match &ending {
+        Ending::Bad { blame: Blame::Agent, cause: Cause::Timeout, .. } => Blame::Agent,
+        Ending::Bad { blame: blame @ (Blame::Simulator | Blame::Validator), .. } => *blame,
+        _ => return ending,
+    };
+    let culprit = clock.culprit(holder);
+    let (outcome, cause) = match culprit {
+        _ if culprit == holder => return ending,
+        Blame::Simulator => (Outcome::Errored, Cause::SimulatorError),
+        Blame::Validator => (Outcome::Errored, Cause::ValidatorError),
+        _ => (Outcome::Failed, Cause::Timeout),
+    };
+    Ending::Bad { outcome, cause, blame: culprit, error: format!("timeout after {time}") }
+}
+
 /// Runs the dialogue to its end.
 pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
     let (opening, first) = opening(&case.planned.case().messages);
     let mut progress = Progress::new(case.dialogue, opening);
-    let mut record = Record { began: Some(Instant::now()), ..Record::default() };
-    let ending = play(case, &mut progress, &mut record, first).await?;
-    record.transcript.duration = record.began.map(|began| began.elapsed()).unwrap_or_default();
-    Ok(judge_dialogue(progress, ending, record.transcript, record.warnings))
+    let mut record = Record {
+        transcript: Transcript::default(),
+        warnings: Vec::new(),
+        began: Instant::now(),
+        bytes: 0,
+        said: 0,
+        clock: Clock::default(),
+    };
+    let mut ending = play(case, &mut progress, &mut record, first).await?;
+    record.transcript.duration = record.began.elapsed();
+    if Instant::now() >= case.started.deadline {
+        ending = fairly(ending, &record.clock, &case.started.timeout.written);
+    }
+    let remarks = remarks(case.shared, &record.transcript).await;
+    Ok(judge_dialogue(progress, ending, record.transcript, record.warnings, remarks, case.shared.spec.strict))
+}
+
+/// What is to be said of the arguments of all tool calls.
+async fn remarks(shared: &Shared, transcript: &Transcript) -> Remarks {
+    let (schemas, fails) = (Arc::clone(&shared.schemas), shared.spec.check_arguments);
+    if !schemas.know_any(&transcript.tool_calls) {
+        return Remarks::default();
+    }
+    if !schemas.is_slow(&transcript.tool_calls) {
+        return remarks_on_arguments(&transcript.tool_calls, &schemas, fails);
+    }
+    let calls = transcript.tool_calls.clone();
+    let looked = tokio::task::spawn_blocking(move || remarks_on_arguments(&calls, &schemas, fails)).await;
+    looked.unwrap_or_else(|error| Remarks {
+        assertion: None,
+        warnings: vec![format!("arguments: the daemon failed while it looked at them: {error}")],
+    })
 }
 
 /// The messages that the case begins with: what stands before the last one of the user, and that one, which opens the
@@ -78,12 +167,15 @@ async fn play(
     let conversation_id = Uuid::new_v4().to_string();
     loop {
         let turn = progress.next_turn();
+        let asked = Instant::now();
         let input = match first.take() {
-            Some(message) => Input { message: Some(message), is_last: false },
-            None => match next_input(case, progress, turn).await {
-                Ok(input) => input,
-                Err(ending) => return Ok(ending),
-            },
+            Some(message) => Ok(Input { message: Some(message), is_last: false }),
+            None => next_input(case, progress, turn).await,
+        };
+        record.clock.add(Blame::Simulator, asked.elapsed());
+        let input = match input {
+            Ok(input) => input,
+            Err(ending) => return Ok(ending),
         };
         let Some(message) = input.message else {
             if input.is_last {
@@ -91,23 +183,28 @@ async fn play(
             }
             return Ok(simulator_error("it said nothing"));
         };
-        progress.say(message);
-        let answered = invoke(case, progress, turn, &conversation_id).await?;
-        let (mut transcript, warnings) = match answered {
-            Ok(answered) => answered,
-            Err((failure, transcript, warnings)) => {
-                record.add(transcript, warnings);
-                return Ok(ending_of(failure, Some(&case.started.timeout.written)));
-            }
-        };
-        if let Some(price) = case.shared.price(None) {
-            add_cost(&mut transcript, progress.conversation(), price);
+        record.said += size_of(&message);
+        if record.said > MAX_SAID {
+            return Ok(simulator_error(&format!("it said more than {MAX_SAID} bytes")));
         }
+        progress.say(message);
+        let asked = Instant::now();
+        let Exchange { transcript, failure, warnings, model } = invoke(case, progress, turn, &conversation_id).await?;
+        record.clock.add(Blame::Agent, asked.elapsed());
+        record.bytes += size_of_turn(&transcript);
+        let too_long = format!("its answers and tool calls have more than {MAX_RECORD} bytes in all turns");
+        if let Some(failure) = failure.or_else(|| (record.bytes > MAX_RECORD).then_some(Failure::Protocol(too_long))) {
+            if record.bytes <= MAX_RECORD {
+                record.add(transcript, warnings);
+            }
+            return Ok(ending_of(failure, Some(&case.started.timeout.written)));
+        }
+        let transcript = priced(case.shared, transcript, model.as_deref(), progress).await;
         progress.answer(&transcript.response);
         if let Some(said) = progress.last_turn() {
             case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await?;
         }
-        let checked = checkpoints(case, progress, turn, &transcript).await?;
+        let checked = checkpoints(case, progress, turn, &transcript, &mut record.clock).await?;
         record.add(transcript, warnings);
         if let Err(ending) = checked {
             return Ok(ending);
@@ -186,7 +283,57 @@ fn belongs(case: &Drive<'_>, turn: u32) -> Belongs {
     }
 }
 
-type Answered = Result<(Transcript, Vec<String>), (Failure, Transcript, Vec<String>)>;
+/// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.
+async fn priced(
+    shared: &Shared,
+    mut transcript: Transcript,
+    model: Option<&str>,
+    progress: &Progress<'_>,
+) -> Transcript {
+    let Some(price) = shared.price(model) else { return transcript };
+    if !must_estimate(&transcript) {
+        add_cost(&mut transcript, progress.conversation(), price);
+        return transcript;
+    }
+    let (conversation, mut estimated) = (progress.conversation().to_vec(), transcript.clone());
+    let added = tokio::task::spawn_blocking(move || {
+        add_cost(&mut estimated, &conversation, price);
+        estimated
+    });
+    // An estimate that died is none.
+    added.await.unwrap_or(transcript)
+}
+
+/// Bytes of a message.
+fn size_of(message: &Message) -> usize {
+    let size = |part: &Part| match part {
+        Part::Text(text) | Part::Reasoning(text) => text.len(),
+        Part::Data(json) => json.as_str().len(),
+        Part::Blob(blob) => match &blob.source {
+            Source::Content(content) => content.bytes.len(),
+            Source::Uri(text) | Source::File(text) => text.len(),
+        },
+    };
+    message.parts.iter().map(size).sum()
+}
+
+/// Bytes of what the agent said and did in a turn.
+fn size_of_turn(transcript: &Transcript) -> usize {
+    let json = |payload: Option<&crate::conversation::Payload>| match payload {
+        Some(crate::conversation::Payload::Json(text)) => text.as_str().len(),
+        Some(crate::conversation::Payload::Malformed(text)) => text.len(),
+        None => 0,
+    };
+    let call = |call: &ToolCall| {
+        let outcome = match &call.outcome {
+            Some(ToolOutcome::Result(result)) => json(result.as_ref()),
+            Some(ToolOutcome::Error(fault)) => fault.message.len(),
+            None => 0,
+        };
+        call.name.len() + call.call_id.len() + json(call.params.as_ref()) + outcome
+    };
+    transcript.response.len() + transcript.tool_calls.iter().map(call).sum::<usize>()
+}
 
 /// Calls the agent with everything that was said.
 async fn invoke(
@@ -194,7 +341,7 @@ async fn invoke(
     progress: &Progress<'_>,
     turn: u32,
     conversation_id: &str,
-) -> Result<Answered, LogClosed> {
+) -> Result<Exchange, LogClosed> {
     let shared = case.shared;
     let invocation = Invocation {
         agent_id: shared.agent_id(),
@@ -213,11 +360,7 @@ async fn invoke(
         budget: case.started.timeout.duration,
     };
     let deadline = case.started.deadline;
-    let exchange = call(Call { shared, case: case.case_ref, invocation, stubs: None, deadline }).await?;
-    Ok(match exchange.failure {
-        None => Ok((exchange.transcript, exchange.warnings)),
-        Some(failure) => Err((failure, exchange.transcript, exchange.warnings)),
-    })
+    call(Call { shared, case: case.case_ref, invocation, stubs: None, deadline }).await
 }
 
 /// Looks at the open checkpoints once, in declared order; one that is reached counts at once for those behind it.
@@ -226,17 +369,20 @@ async fn checkpoints(
     progress: &mut Progress<'_>,
     turn: u32,
     transcript: &Transcript,
+    clock: &mut Clock,
 ) -> Result<Result<(), Ending>, LogClosed> {
     let belongs = belongs(case, turn);
     let mut from = 0;
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
         let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
+        let asked = Instant::now();
         let replies = tokio::select! {
             biased;
             () = case.shared.control.cancel.cancelled() => return Ok(Err(ending_of(Failure::Cancelled, None))),
             replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs) => replies,
         };
+        clock.add(Blame::Validator, asked.elapsed());
         let results = evaluated(case.planned, position, transcript, replies).await;
         match progress.look(position, &results) {
             Err(ending) => return Ok(Err(ending)),
@@ -278,4 +424,44 @@ async fn evaluated(
             opinion: None,
         }]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Case = (&'static [(Blame, u64)], Blame, Blame);
+
+    /// Agent, simulator and validators: what they took in order; who was asked last; who is to blame.
+    #[test]
+    fn who_used_the_time_is_to_blame() {
+        let seconds = Duration::from_secs;
+        let cases: [Case; 6] = [
+            (&[(Blame::Simulator, 1), (Blame::Agent, 60)], Blame::Agent, Blame::Agent),
+            // The simulator left the agent a second.
+            (&[(Blame::Simulator, 299), (Blame::Agent, 1)], Blame::Agent, Blame::Simulator),
+            // The agent left the simulator a second.
+            (&[(Blame::Agent, 299), (Blame::Simulator, 1)], Blame::Simulator, Blame::Agent),
+            // It hangs, whatever the others took before.
+            (
+                &[(Blame::Agent, 60), (Blame::Agent, 60), (Blame::Agent, 60), (Blame::Simulator, 120)],
+                Blame::Simulator,
+                Blame::Simulator,
+            ),
+            // Many slow answers are more than one slow question.
+            (
+                &[(Blame::Agent, 20), (Blame::Simulator, 30), (Blame::Agent, 20), (Blame::Agent, 20)],
+                Blame::Agent,
+                Blame::Agent,
+            ),
+            (&[(Blame::Agent, 1), (Blame::Validator, 50), (Blame::Agent, 2)], Blame::Agent, Blame::Validator),
+        ];
+        for (took, holder, culprit) in cases {
+            let mut clock = Clock::default();
+            for (party, time) in took {
+                clock.add(*party, seconds(*time));
+            }
+            assert_eq!(clock.culprit(holder), culprit, "{took:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::{LogClosed, Shared, case, case_ref};
-use crate::conversation::Transcript;
+use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
@@ -79,5 +79,9 @@ async fn reap(
     let text = "the daemon failed while it ran this case";
     let transcript = Transcript::default();
     let result = CaseResult::without_assertions(Outcome::Errored, Cause::Cancelled, Blame::Daemon, text, transcript);
-    shared.journal.case(&case, 0, Payload::CaseFinished(Box::new(result))).await
+    shared.journal.case(&case, 0, Payload::CaseFinished(Box::new(result))).await?;
+    if shared.spec.fail_fast {
+        shared.control.cancel(CancelReason::FailFast);
+    }
+    Ok(())
 }

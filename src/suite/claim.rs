@@ -230,6 +230,9 @@ pub(super) fn read(reader: &mut Reader<'_>, place: &str, owner: &Json, names: [&
     let Some((name, value)) = names.into_iter().find_map(|name| Some((name, given(owner, name)?))) else {
         return Vec::new();
     };
+    for other in names.into_iter().filter(|other| *other != name && given(owner, other).is_some()) {
+        reader.warn(value.line, format_args!("{place}{other}"), &format!("ignored: {name} is given too"), None);
+    }
     let entries = match &value.value {
         Value::Array(items) => items.as_slice(),
         Value::Object(_) => std::slice::from_ref(value),
@@ -398,7 +401,7 @@ fn compare(name: Option<&str>, ignore: Option<&Json>) -> Result<Compare, String>
 }
 
 /// Most votes of a validator on one answer.
-const MAX_VOTES: f64 = 15.0;
+const MAX_VOTES: u32 = 15;
 
 /// How often a validator is asked: `votes` of the options, 1 if it is not given.
 ///
@@ -406,9 +409,12 @@ const MAX_VOTES: f64 = 15.0;
 /// When it is no odd number from 1 to 15: of an even number of votes half may say yes.
 pub fn votes_of(options: &Json) -> Result<u32, String> {
     let Some(votes) = given(options, "votes") else { return Ok(1) };
-    match votes.as_f64() {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-        Some(number) if (1.0..=MAX_VOTES).contains(&number) && number % 2.0 == 1.0 => Ok(number as u32),
+    let number = match &votes.value {
+        Value::Number(text) => text.parse().ok(),
+        _ => None,
+    };
+    match number {
+        Some(number) if (1..=MAX_VOTES).contains(&number) && number % 2 == 1 => Ok(number),
         _ => Err(format!("options.votes must be an odd whole number from 1 to {MAX_VOTES}, not {votes}")),
     }
 }

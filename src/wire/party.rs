@@ -6,7 +6,9 @@ use super::agent as pb;
 use super::call::{
     json_to_proto, message_from_proto, message_to_proto, message_without_attachments, shorten, tool_call_to_proto,
 };
-use crate::conversation::{JsonText, Message, ToolCall};
+use sha2::{Digest as _, Sha256};
+
+use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source, ToolCall};
 use crate::json::{Json, Value, write_string};
 
 /// What a suite says about a call: the keys that are known each in its field, all others unchanged.
@@ -83,21 +85,47 @@ pub fn next_input_to_proto(context: pb::CallContext, asked: &NextInput<'_>) -> p
 }
 
 /// Reads what the user says.
-#[must_use]
-pub fn input_from_proto(response: pb::NextInputResponse) -> Input {
-    let message = response.input.map(message_from_proto).map(|message| Message {
-        // Whatever the simulator calls itself, it speaks for the user.
-        role: crate::conversation::Role::User,
-        ..message
-    });
+///
+/// # Errors
+/// When it holds a file that is too large to be passed on.
+pub fn input_from_proto(response: pb::NextInputResponse) -> Result<Input, String> {
+    // Who leaves says nothing more; who has what they wanted may say so.
+    let message = response.input.filter(|_| !response.gave_up).map(said_from_proto).transpose()?;
     let says_something = |message: &Message| {
         message.parts.iter().any(|part| match part {
-            crate::conversation::Part::Text(text) => !text.is_empty(),
-            crate::conversation::Part::Reasoning(_) => false,
-            crate::conversation::Part::Data(_) | crate::conversation::Part::Blob(_) => true,
+            Part::Text(text) => !text.is_empty(),
+            Part::Reasoning(_) => false,
+            Part::Data(_) | Part::Blob(_) => true,
         })
     };
-    Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up }
+    Ok(Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up })
+}
+
+/// A message of the user, whatever the simulator calls itself, with the files in it.
+fn said_from_proto(message: pb::Message) -> Result<Message, String> {
+    let mut parts = Vec::new();
+    for part in message.parts {
+        let inline = match part.content {
+            Some(pb::part::Content::Blob(pb::Blob {
+                source: Some(pb::blob::Source::Inline(bytes)),
+                media_type,
+                name,
+                ..
+            })) => (media_type, name, bytes),
+            content => {
+                let alone = pb::Message { parts: vec![pb::Part { content }], ..pb::Message::default() };
+                parts.extend(message_from_proto(alone).parts);
+                continue;
+            }
+        };
+        let (media_type, name, bytes) = inline;
+        if bytes.len() > INLINE_BYTES {
+            return Err(format!("it says a file of {} bytes, and {INLINE_BYTES} are allowed", bytes.len()));
+        }
+        let content = Content { sha256: Sha256::digest(&bytes).into(), bytes: bytes.into() };
+        parts.push(Part::Blob(Blob { media_type, name, source: Source::Content(content), written: None }));
+    }
+    Ok(Message { role: Role::User, parts })
 }
 
 /// What a validator is told.

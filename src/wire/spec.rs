@@ -1,5 +1,7 @@
 //! What is asked for: `RunSpec` ↔ [`RunSpec`].
 
+use std::time::Duration;
+
 use super::call::{
     WireError, duration_from_proto, duration_to_proto, some_text, tool_mode_from_proto, tool_mode_to_proto,
 };
@@ -9,6 +11,8 @@ use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::usage::{Price, Prices};
 
+/// How far a time may be from its text: fractions are rounded.
+const A_MILLISECOND: Duration = Duration::from_millis(1);
 /// Most prices of a run.
 const MAX_PRICES: usize = 1_000;
 
@@ -119,7 +123,10 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             let duration = duration_from_proto(timeout)
                 .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
                 .ok_or_else(|| WireError::new("spec.case_timeout", "must be more than 0 and at most a day"))?;
-            let written = some_text(spec.case_timeout_text).unwrap_or_else(|| format!("{duration:?}"));
+            // It stands in messages, so it must say what is so.
+            let is_so =
+                |text: &String| Timeout::parse(text).is_ok_and(|read| read.duration.abs_diff(duration) < A_MILLISECOND);
+            let written = Some(spec.case_timeout_text).filter(is_so).unwrap_or_else(|| format!("{duration:?}"));
             Some(Timeout { duration, written })
         }
     };

@@ -112,3 +112,24 @@ fn every_repetition_counts() {
     let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--runs", "0"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
 }
+
+/// A dialogue of which nothing was required has checked nothing unless something was reached.
+#[test]
+fn a_dialogue_without_a_checkpoint_checked_nothing() {
+    let place = Place::new();
+    let suite = r#"{"id": "a", "input": "hi", "simulator": {"use": "user"},
+        "checkpoints": [{"id": "c", "required": false, "assertion": {"type": "contains", "value": "WORD"}}]}"#;
+    let agent = Script::new(|_| Ok("good".to_owned())).start();
+    let run = |more: &[&str]| place.run(&[&["run", "t.jsonl", "-n", &agent.url], more].concat());
+    place.write("t.jsonl", &suite.replace("WORD", "never"));
+    let ended = run(&[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("⚠ nothing checked"), "{}", ended.stdout);
+    let ended = run(&["--strict"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("nothing checked: no checkpoint is required"), "{}", ended.stdout);
+    place.write("t.jsonl", &suite.replace("WORD", "good"));
+    let ended = run(&["--strict"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(!ended.stdout.contains("nothing checked"), "{}", ended.stdout);
+}

@@ -5,17 +5,18 @@ use forge::wire::agent::{GenerateRequest, GenerateResponse, GenerateSummary, Jso
 use tonic::Status;
 
 use crate::processes::Place;
-use crate::support::fake::Script;
+use crate::support::fake::{Script, Written};
 
-type Sent = Vec<Result<GenerateResponse, Status>>;
+/// More arguments, what the generator sends, the exit code, and what is said.
+type Failing = (&'static [&'static str], fn() -> Written, i32, &'static str);
 
-fn case(text: &str) -> Result<GenerateResponse, Status> {
+fn case(text: &str) -> GenerateResponse {
     let json = Json { form: Some(json::Form::Raw(text.as_bytes().to_vec())) };
-    Ok(GenerateResponse { item: Some(Item::Case(json)) })
+    GenerateResponse { item: Some(Item::Case(json)) }
 }
 
-fn summary(produced: u32) -> Result<GenerateResponse, Status> {
-    Ok(GenerateResponse { item: Some(Item::Summary(GenerateSummary { produced, ..GenerateSummary::default() })) })
+fn summary(produced: u32) -> GenerateResponse {
+    GenerateResponse { item: Some(Item::Summary(GenerateSummary { produced, ..GenerateSummary::default() })) }
 }
 
 fn good(id: &str) -> String {
@@ -33,14 +34,14 @@ fn generated_cases_are_run_and_kept() {
     let place = Place::new();
     place.write("t.jsonl", &good("from-file"));
     let agent = echo()
-        .writing(|request: &GenerateRequest| -> Sent {
+        .writing(|request: &GenerateRequest| -> Written {
             assert_eq!((request.count, request.focus.as_str()), (6, "edge cases"));
             assert_eq!(request.existing_case_ids, ["from-file"]);
             let options = request.options.as_ref().expect("options");
             for key in ["test_mode", "target_agent", "count", "focus", "depth"] {
                 assert!(options.metadata.contains_key(key), "{key}: {options:?}");
             }
-            vec![
+            let messages = vec![
                 case(&good("one")),
                 case("{\"id\": \"two\"}"),
                 case("no JSON"),
@@ -48,7 +49,8 @@ fn generated_cases_are_run_and_kept() {
                 case("{\"id\": \"thief\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"source\": \"file://t.jsonl\"}]}]}"),
                 case(&good("three")),
                 summary(6),
-            ]
+            ];
+            (messages, Ok(()))
         })
         .start();
     let source = "agents:writer?count=6&focus=edge cases&depth=2";
@@ -108,20 +110,20 @@ fn a_plain_agent_writes_cases() {
 #[test]
 fn a_generator_that_fails_is_no_green_run() {
     let place = Place::new();
-    let agent = |sent: fn() -> Sent| echo().writing(move |_| sent()).start();
-    let cases: [(Vec<&str>, fn() -> Sent, i32, &str); 7] = [
-        (vec![], || vec![case(&good("a"))], 3, "its stream ended without a summary"),
-        (vec![], || vec![case(&good("a")), Err(Status::internal("no idea"))], 3, "no idea"),
-        (vec![], || vec![case(&good("a")), summary(2)], 3, "it says that it sent 2 cases, and 1 came"),
-        (vec![], || vec![summary(0)], 4, "wrote 0 cases, and none can be used"),
-        (vec![], || vec![case("{}"), summary(1)], 4, "a case needs an id"),
-        (vec!["-i", "agents:nobody"], || vec![], 2, "there is no agent \"nobody\""),
-        (vec!["-i", "agents:writer?count=0"], || vec![], 2, "count must be from 1 to 10000, not 0"),
+    let agent = |sent: fn() -> Written| echo().writing(move |_| sent()).start();
+    let cases: [Failing; 7] = [
+        (&[], || (vec![case(&good("a"))], Ok(())), 3, "its stream ended without a summary"),
+        (&[], || (vec![case(&good("a"))], Err(Status::internal("no idea"))), 3, "no idea"),
+        (&[], || (vec![case(&good("a")), summary(2)], Ok(())), 3, "it says that it sent 2 cases, and 1 came"),
+        (&[], || (vec![summary(0)], Ok(())), 4, "wrote 0 cases, and none can be used"),
+        (&[], || (vec![case("{}"), summary(1)], Ok(())), 4, "a case needs an id"),
+        (&["-i", "agents:nobody"], || (vec![], Ok(())), 2, "there is no agent \"nobody\""),
+        (&["-i", "agents:writer?count=0"], || (vec![], Ok(())), 2, "count must be from 1 to 10000, not 0"),
     ];
     for (more, sent, code, why) in cases {
         let agent = agent(sent);
         let writer = format!("writer={}", agent.url);
-        let source: &[&str] = if more.is_empty() { &["-i", "agents:writer"] } else { &more };
+        let source: &[&str] = if more.is_empty() { &["-i", "agents:writer"] } else { more };
         let ended = place.run(&[&["run", "-n", &agent.url, "--agent", &writer], source].concat());
         assert_eq!(ended.code, Some(code), "{why}: {}{}", ended.stdout, ended.stderr);
         assert!(ended.stderr.contains(why), "{why}: {}", ended.stderr);

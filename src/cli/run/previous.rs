@@ -8,7 +8,7 @@ use crate::cli::run::verdicts;
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::Suite;
-use crate::verdict::Outcome;
+use crate::verdict::{CaseResult, Outcome};
 
 /// The cases of `suites` that did not pass in an earlier run, by suite path and id.
 pub(super) async fn not_passed(
@@ -23,7 +23,13 @@ pub(super) async fn not_passed(
             .hint("a daemon inside this process keeps no runs: name a result file, or a daemon"));
     } else {
         let (_, verdicts) = verdicts(client, run).await?;
-        let bad = verdicts.all().filter(|verdict| verdict.result.outcome != Outcome::Passed);
+        // What was left out as asked did not fail.
+        let is_bad = |result: &CaseResult| match result.outcome {
+            Outcome::Passed => false,
+            Outcome::Skipped => result.cause.is_some(),
+            Outcome::Failed | Outcome::Errored => true,
+        };
+        let bad = verdicts.all().filter(|verdict| is_bad(verdict.result));
         bad.map(|verdict| (Some(verdict.case.suite.to_string()), verdict.case.case_id.to_string())).collect()
     };
     let ids: HashSet<(Option<&str>, &str)> = ids.iter().map(|(suite, id)| (suite.as_deref(), id.as_str())).collect();

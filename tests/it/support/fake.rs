@@ -16,7 +16,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Answer = dyn Fn(&Asked) -> Result<String, Status> + Send + Sync;
 type Judge = dyn Fn(u32) -> Result<pb::ValidateResponse, Status> + Send + Sync;
-type Write = dyn Fn(&pb::GenerateRequest) -> Vec<Result<pb::GenerateResponse, Status>> + Send + Sync;
+type Write = dyn Fn(&pb::GenerateRequest) -> Written + Send + Sync;
+
+/// The messages of a generator, and how its stream ends.
+pub(crate) type Written = (Vec<pb::GenerateResponse>, Result<(), Status>);
 
 /// One call of the agent.
 #[derive(Debug, Clone)]
@@ -61,10 +64,7 @@ impl Script {
     }
 
     /// Says which messages a generator sends.
-    pub(crate) fn writing(
-        self,
-        write: impl Fn(&pb::GenerateRequest) -> Vec<Result<pb::GenerateResponse, Status>> + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn writing(self, write: impl Fn(&pb::GenerateRequest) -> Written + Send + Sync + 'static) -> Self {
         Self { write: Some(Arc::new(write)), ..self }
     }
 
@@ -173,6 +173,8 @@ impl Generator for Script {
 
     async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Self::GenerateStream>, Status> {
         let write = self.write.as_ref().ok_or_else(|| Status::unimplemented("generate"))?;
-        Ok(Response::new(tokio_stream::iter(write(&request.into_inner()))))
+        let (messages, end) = write(&request.into_inner());
+        let messages: Vec<_> = messages.into_iter().map(Ok).chain(end.err().map(Err)).collect();
+        Ok(Response::new(tokio_stream::iter(messages)))
     }
 }
