@@ -82,13 +82,14 @@ fn context<'a>(data: &'a Data, replies: &'a Replies) -> Context<'a> {
 #[divan::bench]
 fn twelve_assertions_on_two_kilobytes(bencher: divan::Bencher<'_, '_>) {
     let suite = suite(CASE);
+    let case = suite.load(0).expect("a case");
     let seed = forge::json::Json::parse(r#"{"degrees": 18}"#).expect("JSON");
     let data = Data { seed: Some(seed), snapshot: None };
-    let result = check::judge(&suite.cases[0], exchange(), &context(&data, &Replies::new()));
+    let result = check::judge(&case, exchange(), &context(&data, &Replies::new()));
     assert_eq!((result.error, result.assertions.len()), (None, 12));
     bencher
         .with_inputs(exchange)
-        .bench_values(|exchange| check::judge(black_box(&suite.cases[0]), exchange, &context(&data, &Replies::new())));
+        .bench_values(|exchange| check::judge(black_box(&case), exchange, &context(&data, &Replies::new())));
 }
 
 /// Target: under 150 ms.
@@ -110,14 +111,15 @@ fn read_ten_thousand_cases(bencher: divan::Bencher<'_, '_>) {
 #[divan::bench(sample_count = 10)]
 fn a_catastrophic_pattern_is_stopped(bencher: divan::Bencher<'_, '_>) {
     let suite = suite(r#"[{"id": "a", "input": {"message": "x"}, "expect": {"responseMatches": ["^(a+)+$"]}}]"#);
+    let case = suite.load(0).expect("a case");
     let data = Data::default();
     let exchange = || {
         let transcript = Transcript { response: "a".repeat(200) + "!", ..Transcript::default() };
         Exchange { transcript, ..Exchange::default() }
     };
-    let result = check::judge(&suite.cases[0], exchange(), &context(&data, &Replies::new()));
+    let result = check::judge(&case, exchange(), &context(&data, &Replies::new()));
     assert_eq!(result.outcome, forge::verdict::Outcome::Errored);
     bencher
         .with_inputs(exchange)
-        .bench_values(|exchange| check::judge(&suite.cases[0], exchange, &context(&data, &Replies::new())));
+        .bench_values(|exchange| check::judge(&case, exchange, &context(&data, &Replies::new())));
 }

@@ -3,15 +3,27 @@
 //! A bundle is a tar archive that starts with `manifest.json` and is the same byte for byte for the same content, so its
 //! SHA-256 names it. The daemon opens what anybody may have written: every path, size and digest is checked first, and
 //! nothing is ever unpacked to a disk.
+//!
+//! A bundle may be larger than memory: large files of cases are read from where they stand, on both sides.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::suite::Dialect;
+use crate::suite::text::{HELD_BYTES, Text};
+
 /// Largest bundle in bytes.
-pub const MAX_BUNDLE_BYTES: u64 = 256 << 20;
+pub const MAX_BUNDLE_BYTES: u64 = 4 << 30;
+/// Most bytes of a bundle that are held in memory: of all files but large ones of cases.
+pub const MAX_HELD_BYTES: u64 = 256 << 20;
+/// Largest manifest, in bytes.
+const MAX_MANIFEST_BYTES: u64 = 32 << 20;
 /// Most files in a bundle.
 pub const MAX_FILES: usize = 10_000;
 /// Longest path in a bundle, in bytes.
@@ -73,7 +85,25 @@ pub enum Role {
 /// An opened bundle: path → what it is for, and its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bundle {
-    files: BTreeMap<String, (Role, Vec<u8>)>,
+    files: BTreeMap<String, (Role, Text)>,
+}
+
+/// The bytes of a file on a disk, or of a part of one: those of a large file of cases stay there.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn text_of(file: &Arc<File>, start: u64, len: u64, may_stay: bool) -> io::Result<Text> {
+    let stored = part_of(file, start, len);
+    if may_stay && len > HELD_BYTES {
+        return Ok(stored);
+    }
+    let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    Ok(stored.read(0, bytes)?.into())
+}
+
+fn part_of(file: &Arc<File>, start: u64, len: u64) -> Text {
+    let file = Arc::clone(file);
+    Text::stored(len, move |position, out| file.read_exact_at(out, start + position))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -97,58 +127,73 @@ impl Bundle {
     ///
     /// # Errors
     /// When `path` is not relative, plain and short.
-    pub fn add(&mut self, path: &str, role: Role, bytes: Vec<u8>) -> Result<(), BundleError> {
+    pub fn add(&mut self, path: &str, role: Role, bytes: impl Into<Text>) -> Result<(), BundleError> {
         check_path(path)?;
-        self.files.insert(path.to_owned(), (role, bytes));
+        self.files.insert(path.to_owned(), (role, bytes.into()));
         Ok(())
     }
 
-    /// The bytes of a file.
+    /// The bytes of a file, if it is held.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&[u8]> {
-        self.files.get(path).map(|(_, bytes)| bytes.as_slice())
+        self.text(path)?.held()
+    }
+
+    /// The bytes of a file, wherever they are.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<&Text> {
+        self.files.get(path).map(|(_, text)| text)
     }
 
     /// The first file with a role: its path and bytes.
     #[must_use]
     pub fn with_role(&self, role: Role) -> Option<(&str, &[u8])> {
         let mut files = self.files.iter().filter(|(_, (of, _))| *of == role);
-        files.next().map(|(path, (_, bytes))| (path.as_str(), bytes.as_slice()))
+        files.next().and_then(|(path, (_, text))| Some((path.as_str(), text.held()?)))
     }
 
-    /// The archive; equal bundles give equal bytes.
+    /// Writes the archive and gives its SHA-256 and size; equal bundles give equal bytes.
     ///
     /// # Errors
-    /// When the bundle exceeds a bound.
-    pub fn pack(&self) -> Result<Vec<u8>, BundleError> {
-        let total: u64 = self.files.values().map(|(_, bytes)| bytes.len() as u64).sum();
-        if total > MAX_BUNDLE_BYTES || self.files.len() > MAX_FILES {
-            let message =
-                format!("{} files of {total} bytes; {MAX_FILES} of {MAX_BUNDLE_BYTES} are allowed", self.files.len());
+    /// When the bundle exceeds a bound, or cannot be read or written.
+    pub fn pack(&self, out: impl Write) -> Result<([u8; 32], u64), BundleError> {
+        let total: u64 = self.files.values().map(|(_, text)| text.len()).sum();
+        let held: u64 = self.files.values().filter(|(_, text)| text.held().is_some()).map(|(_, text)| text.len()).sum();
+        if total > MAX_BUNDLE_BYTES || held > MAX_HELD_BYTES || self.files.len() > MAX_FILES {
+            let message = format!(
+                "{} files of {total} bytes; {MAX_FILES} of {MAX_BUNDLE_BYTES} are allowed, and {MAX_HELD_BYTES} besides \
+                 large files of cases",
+                self.files.len()
+            );
             return Err(BundleError::TooLarge(message));
         }
-        let entries = self.files.iter().map(|(path, (role, bytes))| Entry {
-            path: path.clone(),
-            role: *role,
-            size: bytes.len() as u64,
-            sha256: hex::encode(Sha256::digest(bytes)),
-        });
-        let manifest = Manifest { version: VERSION, files: entries.collect() };
-        let manifest = serde_json::to_vec(&manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
-        let mut archive = tar::Builder::new(Vec::new());
-        append(&mut archive, MANIFEST, &manifest)?;
-        for (path, (_, bytes)) in &self.files {
-            append(&mut archive, path, bytes)?;
+        let mut entries = Vec::new();
+        for (path, (role, text)) in &self.files {
+            let mut hash = Hashing { inner: io::sink(), hash: Sha256::new(), size: 0 };
+            io::copy(&mut text.reader(), &mut hash).map_err(BundleError::Archive)?;
+            let sha256 = hex::encode(hash.hash.finalize());
+            entries.push(Entry { path: path.clone(), role: *role, size: hash.size, sha256 });
         }
-        archive.into_inner().map_err(BundleError::Archive)
+        let manifest = Manifest { version: VERSION, files: entries };
+        let manifest = serde_json::to_vec(&manifest).map_err(|error| BundleError::Manifest(error.to_string()))?;
+        let mut archive = tar::Builder::new(Hashing { inner: out, hash: Sha256::new(), size: 0 });
+        append(&mut archive, MANIFEST, manifest.len() as u64, manifest.as_slice())?;
+        for (path, (_, text)) in &self.files {
+            append(&mut archive, path, text.len(), text.reader())?;
+        }
+        let mut written = archive.into_inner().map_err(BundleError::Archive)?;
+        written.flush().map_err(BundleError::Archive)?;
+        Ok((written.hash.finalize().into(), written.size))
     }
 
     /// Opens an archive and checks everything in it against its manifest.
     ///
     /// # Errors
     /// When anything is not as [`Bundle::pack`] would have written it.
-    pub fn open(bytes: &[u8]) -> Result<Self, BundleError> {
-        let mut archive = tar::Archive::new(bytes);
+    pub fn open(file: &Arc<File>) -> Result<Self, BundleError> {
+        let len = file.metadata().map_err(BundleError::Archive)?.len();
+        let mut archive = tar::Archive::new(io::BufReader::with_capacity(64 << 10, part_of(file, 0, len).reader()));
+        let mut held = 0;
         let mut manifest: Option<BTreeMap<String, Entry>> = None;
         let mut bundle = Self::default();
         for entry in archive.entries().map_err(BundleError::Archive)? {
@@ -157,23 +202,35 @@ impl Bundle {
             if entry.header().entry_type() != tar::EntryType::Regular {
                 return Err(BundleError::Path { path, reason: "it is no regular file" });
             }
-            // Reading is bounded by the bytes at hand, whatever size the header claims.
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).map_err(BundleError::Archive)?;
             let Some(manifest) = &mut manifest else {
                 if path != MANIFEST {
                     return Err(BundleError::Manifest(format!("must be the first file, found {path:?}")));
                 }
+                // Reading is bounded by the bytes at hand, whatever size the header claims.
+                let mut content = Vec::new();
+                entry.by_ref().take(MAX_MANIFEST_BYTES).read_to_end(&mut content).map_err(BundleError::Archive)?;
                 manifest = Some(read_manifest(&content)?);
                 continue;
             };
             let Some(expected) = manifest.remove(&path) else {
                 return Err(BundleError::Mismatch { path, reason: "it is not listed, or stands there twice" });
             };
-            if expected.size != content.len() as u64 || expected.sha256 != hex::encode(Sha256::digest(&content)) {
+            let start = entry.raw_file_position();
+            let mut hash = Hashing { inner: io::sink(), hash: Sha256::new(), size: 0 };
+            io::copy(&mut entry, &mut hash).map_err(BundleError::Archive)?;
+            if expected.size != hash.size || expected.sha256 != hex::encode(hash.hash.finalize()) {
                 return Err(BundleError::Mismatch { path, reason: "size or digest differ" });
             }
-            bundle.add(&path, expected.role, content)?;
+            let may_stay = expected.role == Role::Suite && Dialect::of(&path) == Dialect::Framework;
+            if !may_stay || hash.size <= HELD_BYTES {
+                held += hash.size;
+                if held > MAX_HELD_BYTES {
+                    let message = format!("more than {MAX_HELD_BYTES} bytes besides large files of cases");
+                    return Err(BundleError::TooLarge(message));
+                }
+            }
+            let text = text_of(file, start, hash.size, may_stay).map_err(BundleError::Archive)?;
+            bundle.add(&path, expected.role, text)?;
         }
         match manifest {
             None => Err(BundleError::Manifest("is missing".to_owned())),
@@ -185,10 +242,34 @@ impl Bundle {
     }
 }
 
-/// SHA-256 of a packed bundle.
-#[must_use]
-pub fn digest(packed: &[u8]) -> [u8; 32] {
-    Sha256::digest(packed).into()
+/// Writes on, and keeps the hash and the number of the bytes.
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+    size: u64,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// SHA-256 of all that can be read.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn digest(mut packed: impl Read) -> io::Result<[u8; 32]> {
+    let mut hash = Hashing { inner: io::sink(), hash: Sha256::new(), size: 0 };
+    io::copy(&mut packed, &mut hash)?;
+    Ok(hash.hash.finalize().into())
 }
 
 fn read_manifest(content: &[u8]) -> Result<BTreeMap<String, Entry>, BundleError> {
@@ -203,9 +284,9 @@ fn read_manifest(content: &[u8]) -> Result<BTreeMap<String, Entry>, BundleError>
     Ok(manifest.files.into_iter().map(|entry| (entry.path.clone(), entry)).collect())
 }
 
-fn append(archive: &mut tar::Builder<Vec<u8>>, path: &str, bytes: &[u8]) -> Result<(), BundleError> {
+fn append(archive: &mut tar::Builder<impl Write>, path: &str, size: u64, bytes: impl Read) -> Result<(), BundleError> {
     let mut header = tar::Header::new_gnu();
-    header.set_size(bytes.len() as u64);
+    header.set_size(size);
     header.set_mode(0o644);
     archive.append_data(&mut header, path, bytes).map_err(BundleError::Archive)
 }
@@ -238,11 +319,39 @@ mod tests {
         bundle
     }
 
+    fn packed(bundle: &Bundle) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let (sha256, size) = bundle.pack(&mut bytes).expect("packs");
+        assert_eq!((sha256, size), (digest(bytes.as_slice()).expect("reads"), bytes.len() as u64));
+        bytes
+    }
+
+    fn open(bytes: &[u8]) -> Result<Bundle, BundleError> {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).expect("writes");
+        Bundle::open(&Arc::new(file))
+    }
+
     #[test]
     fn round_trip_is_exact_and_repeatable() {
-        let packed = bundle().pack().expect("packs");
-        assert_eq!(packed, bundle().pack().expect("packs"));
-        assert_eq!(Bundle::open(&packed).expect("opens"), bundle());
+        let bytes = packed(&bundle());
+        assert_eq!(bytes, packed(&bundle()));
+        assert_eq!(open(&bytes).expect("opens"), bundle());
+    }
+
+    #[test]
+    fn large_files_of_cases_stay_where_they_are() {
+        let mut bundle = Bundle::default();
+        let large = "0123456789".repeat(1_000_000).into_bytes();
+        bundle.add("a/large.jsonl", Role::Suite, large.clone()).expect("a plain path");
+        bundle.add("large.bin", Role::Attachment, large.clone()).expect("a plain path");
+        let opened = open(&packed(&bundle)).expect("opens");
+        assert_eq!(opened.get("large.bin"), Some(large.as_slice()));
+        assert_eq!(opened.get("a/large.jsonl"), None);
+        let text = opened.text("a/large.jsonl").expect("is there");
+        assert_eq!(text.read(9_999_995, 5).expect("reads"), b"56789");
+        assert!(text.read(9_999_996, 5).is_err(), "what stands behind it is not its");
+        assert_eq!(packed(&opened), packed(&bundle), "packed from there too");
     }
 
     #[test]
@@ -256,25 +365,26 @@ mod tests {
 
     #[test]
     fn tampered_archives_are_refused() {
-        let packed = bundle().pack().expect("packs");
+        let packed = packed(&bundle());
         for cut in [0, 1, 511, 512, 700, packed.len() / 2] {
-            assert!(Bundle::open(&packed[..cut]).is_err(), "cut at {cut}");
+            assert!(open(&packed[..cut]).is_err(), "cut at {cut}");
         }
         let at = packed.windows(4).position(|w| w == b"[]\0\0").expect("the content of a.golden.json");
         let mut changed = packed;
         changed[at] = b'{';
-        assert!(matches!(Bundle::open(&changed), Err(BundleError::Mismatch { .. })));
+        assert!(matches!(open(&changed), Err(BundleError::Mismatch { .. })));
     }
 
     #[test]
     fn links_are_refused() {
         let mut archive = tar::Builder::new(Vec::new());
-        append(&mut archive, MANIFEST, br#"{"version":1,"files":[]}"#).expect("appends");
+        let manifest = br#"{"version":1,"files":[]}"#.as_slice();
+        append(&mut archive, MANIFEST, manifest.len() as u64, manifest).expect("appends");
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Symlink);
         header.set_size(0);
         archive.append_link(&mut header, "a", "/etc/passwd").expect("appends");
         let bytes = archive.into_inner().expect("finishes");
-        assert!(matches!(Bundle::open(&bytes), Err(BundleError::Path { .. })));
+        assert!(matches!(open(&bytes), Err(BundleError::Path { .. })));
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 
 use crate::conversation::ToolMode;
-use crate::suite::claim::ClaimKind;
+use crate::suite::cases::{Head, LoadError};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Case, Dialect, Mode, Suite};
+use crate::suite::{Case, Dialect, Suite};
 use crate::usage::Prices;
 
 /// Times for one case when nobody names one: the contract's `timeoutMs`, and the framework's default.
@@ -161,25 +161,18 @@ pub struct PlannedCase {
 }
 
 impl PlannedCase {
-    /// Ids of the agents that play the user in the case, or judge it.
-    pub fn parties(&self) -> impl Iterator<Item = &str> {
-        let case = self.case();
-        let (simulator, checkpoints) = match &case.mode {
-            Mode::Dynamic(dialogue) => (Some(dialogue.simulator.agent.as_str()), dialogue.checkpoints.as_slice()),
-            Mode::Single | Mode::Stubbed { .. } => (None, &[][..]),
-        };
-        let claims = case.claims.iter().chain(checkpoints.iter().flat_map(|checkpoint| &checkpoint.claims));
-        let validators = claims.filter_map(|claim| match &claim.kind {
-            ClaimKind::Agent { agent, .. } => Some(agent.as_str()),
-            _ => None,
-        });
-        simulator.into_iter().chain(validators)
+    /// What is at hand of the case.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.suite.cases[self.index]
     }
 
-    /// The case itself.
-    #[must_use]
-    pub fn case(&self) -> &Case {
-        &self.suite.cases[self.index]
+    /// The whole case; see [`Suite::load`].
+    ///
+    /// # Errors
+    /// When it cannot be read again.
+    pub fn load(&self) -> Result<Arc<Case>, LoadError> {
+        self.suite.load(self.index)
     }
 }
 
@@ -215,7 +208,7 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
     let patterns: Vec<Regex> = spec.case_patterns.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?;
     let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
     let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
-    let selected = |suite: &Suite, case: &Case| {
+    let selected = |suite: &Suite, case: &Head| {
         (spec.tiers.is_empty() || spec.tiers.iter().any(|tier| tier == suite.tier.name()))
             && (spec.difficulties.is_empty()
                 || case.labels.difficulty.as_ref().is_some_and(|d| spec.difficulties.contains(d)))

@@ -5,8 +5,7 @@ use clap::Args;
 use super::inputs::Inputs;
 use super::{CliError, Exit, print};
 use crate::report::printable;
-use crate::suite::assertion::Assertion;
-use crate::suite::{Defaults, Dialect, Mode};
+use crate::suite::{Defaults, Dialect};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -21,11 +20,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         print(&format!("⚠ {}\n", printable(&warning.to_string())))?;
     }
     for suite in &inputs.suites {
-        let unchecked = suite.cases.iter().filter(|case| {
-            let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
-            !is_dialogue && case.claims.is_empty() && case.assertions.iter().all(Assertion::is_empty)
-        });
-        for case in unchecked {
+        for case in suite.cases.iter().filter(|case| !case.is_checked) {
             let place = format!("{}, line {}, case {:?}", suite.path, case.line, case.id);
             print(&format!("⚠ {}: no assertions, so it checks nothing\n", printable(&place)))?;
         }

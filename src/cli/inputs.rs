@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use super::{CliError, Exit};
-use crate::bundle::{Bundle, BundleError, Role};
+use crate::bundle::{Bundle, BundleError, Role, text_of};
 use crate::suite::answers::Answers;
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::source::{Param, Source};
-use crate::suite::{self, Defaults, Suite};
+use crate::suite::text::Text;
+use crate::suite::{self, Defaults, Dialect, Suite};
 
 /// Endings of the files that are taken from a folder; other JSON files there are something else.
 const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json", ".regression.json", ".jsonl"];
@@ -123,12 +125,12 @@ impl Inputs {
         let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
         for path in expand(&paths)? {
-            let bytes = std::fs::read(&path)
+            let text = text_of_file(&path)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
-            match suite::parse(&path.display().to_string(), &bytes, defaults) {
-                Ok(suite) => {
+            match suite::read(&path.display().to_string(), &text, defaults) {
+                Ok(mut suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
                     if suite.snapshot_cases().next().is_some() {
                         match add_answers(&mut bundle, &path, &name)? {
@@ -136,11 +138,12 @@ impl Inputs {
                             Err(found) => errors.extend(found.0),
                         }
                     }
-                    suites.push(Suite { path: name.clone(), ..suite });
+                    suite.path.clone_from(&name);
+                    suites.push(suite);
                 }
                 Err(found) => errors.extend(found.0),
             }
-            bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(&path, &error))?;
+            bundle.add(&name, Role::Suite, text).map_err(|error| refused(&path, &error))?;
         }
         for (number, message) in (1..).zip(&messages) {
             let name = PathBuf::from(if messages.len() == 1 {
@@ -187,7 +190,7 @@ impl Inputs {
             let read = suite::parse(&name, text.as_bytes(), defaults);
             let is_taken = |id: &str| cases.iter().any(|(other, _)| other == id);
             let id = match read {
-                Ok(suite) if suite.files().next().is_some() => Err("it names a file".to_owned()),
+                Ok(suite) if suite.cases.iter().any(|case| !case.files.is_empty()) => Err("it names a file".to_owned()),
                 Ok(suite) if !suite.broken.is_empty() => Err(suite.broken[0].message.clone()),
                 Ok(suite) => match suite.cases.as_slice() {
                     [case] if is_taken(&case.id) => Err(format!("the id {:?} is already used", case.id)),
@@ -268,6 +271,14 @@ impl Inputs {
     }
 }
 
+/// The bytes of a suite file; a large one is read from where it stands.
+fn text_of_file(path: &Path) -> std::io::Result<Text> {
+    let file = std::fs::File::open(path)?;
+    let len = file.metadata()?.len();
+    let may_stay = Dialect::of(&path.to_string_lossy()) == Dialect::Framework;
+    text_of(&Arc::new(file), 0, len, may_stay)
+}
+
 /// Packs the stored answers of a suite, if there are any, and says where they stand.
 fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Home, SuiteErrors>, CliError> {
     let file = PathBuf::from(Answers::file_of(&path.to_string_lossy()));
@@ -292,7 +303,8 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
 fn add_files(bundle: &mut Bundle, suite: &Suite, path: &Path, name: &str) -> Result<Vec<Finding>, CliError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut findings = Vec::new();
-    for (case, file) in suite.files() {
+    let files = suite.cases.iter().flat_map(|case| case.files.iter().map(move |file| (case, file)));
+    for (case, file) in files {
         let read = || -> Result<Vec<u8>, String> {
             let real = folder.join(file).canonicalize().map_err(|error| error.to_string())?;
             let root = folder.canonicalize().map_err(|error| error.to_string())?;

@@ -1,6 +1,8 @@
 //! `forgectl run`: pack, upload, follow, tell.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,9 +14,9 @@ use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
 use super::{CliError, Exit, look, note, print};
-use crate::bundle::{self, Role};
+use crate::bundle::Role;
 use crate::conversation::ToolMode;
-use crate::daemon::status::BUNDLE_MISSING;
+use crate::daemon::status::{BUNDLE_MISSING, chain};
 use crate::event::{CaseRef, Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
@@ -327,13 +329,19 @@ async fn run_on(
         None => Vec::new(),
         Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
     };
-    let packed = inputs.bundle.pack().map_err(|error| CliError::new(Exit::Usage, error.to_string()))?;
+    // In a file: a bundle may be larger than memory.
+    let mut packed = tempfile::tempfile()
+        .map_err(|error| CliError::new(Exit::CouldNotRun, format!("cannot make a file for the bundle: {error}")))?;
+    let (bundle, bundle_size) = inputs
+        .bundle
+        .pack(std::io::BufWriter::with_capacity(1 << 20, &mut packed))
+        .map_err(|error| CliError::new(Exit::Usage, chain(&error)))?;
     let parties: Vec<&String> = args.snapshot_agent.iter().chain(&args.simulator).collect();
     let targets = targets(args, &parties);
     let name = args.agent_name();
     let spec = RunSpec {
-        bundle: bundle::digest(&packed),
-        bundle_size: packed.len() as u64,
+        bundle,
+        bundle_size,
         case_patterns: args.run.clone().into_iter().collect(),
         cases,
         concurrency: args.parallel.unwrap_or(1),
@@ -405,7 +413,7 @@ fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliEr
     })?;
     let is_of_file = |planned: &&PlannedCase| generated.iter().all(|suite| suite.path != planned.suite.path);
     for planned in plan.cases.iter().filter(is_of_file) {
-        let case = planned.case();
+        let case = planned.load().map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?;
         let line = serde_json::json!({
             "suite": planned.suite.path,
             "id": case.id,
@@ -421,7 +429,7 @@ fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliEr
 }
 
 /// Creates the run, and uploads the bundle if the daemon does not have it yet.
-async fn create(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<Run, CliError> {
+async fn create(client: &Client, spec: &RunSpec, packed: File) -> Result<Run, CliError> {
     let request = pb::CreateRunRequest {
         // The same id both times: should the first answer get lost, there is still only one run.
         request_id: Uuid::new_v4().to_string(),
@@ -451,10 +459,16 @@ pub(super) fn read_run(run: Option<pb::Run>) -> Result<Run, CliError> {
         .map_err(|error| unreadable(error.to_string()))
 }
 
-async fn upload(client: &Client, spec: &RunSpec, packed: Vec<u8>) -> Result<(), CliError> {
+async fn upload(client: &Client, spec: &RunSpec, mut packed: File) -> Result<(), CliError> {
     use pb::upload_bundle_request::Frame;
     let bundle = spec_to_proto(spec).bundle.unwrap_or_default();
-    let chunks = packed.chunks(CHUNK).map(|chunk| Frame::Chunk(chunk.to_vec())).collect::<Vec<_>>();
+    // Read as the daemon takes it. What cannot be read ends the stream, and the daemon says that bytes are missing.
+    packed.seek(SeekFrom::Start(0)).map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?;
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        let read = packed.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).ok()?;
+        (read > 0).then_some(Frame::Chunk(chunk))
+    });
     let frames = std::iter::once(Frame::Header(bundle)).chain(chunks);
     let frames = tokio_stream::iter(frames.map(|frame| pb::UploadBundleRequest { frame: Some(frame) }));
     client.ask_within(UPLOAD, "uploading the suite", client.runs().upload_bundle(frames)).await.map(|_| ())

@@ -64,12 +64,13 @@ async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(
 
 /// The case as its suite has it: the bundle of the run is kept as long as the run.
 async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Result<Case, Status> {
-    let packed = manager.bundles().read(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
+    let packed = manager.bundles().file(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
     let defaults = Defaults { simulator: run.spec.simulator.clone() };
     let find = move || {
         let bundle = Bundle::open(&packed).ok()?;
-        let read = suite::parse(&suite, bundle.get(&suite)?, &defaults).ok()?;
-        read.cases.into_iter().find(|case| case.id == id)
+        let read = suite::read(&suite, bundle.text(&suite)?, &defaults).ok()?;
+        let position = read.cases.iter().position(|case| case.id == id)?;
+        read.load(position).ok().map(Arc::unwrap_or_clone)
     };
     let found = tokio::task::spawn_blocking(find).await.ok().flatten();
     found.ok_or_else(|| Status::internal("the bundle of the run does not hold the case any more"))

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,13 +21,16 @@ use crate::conversation::{CancelReason, Content, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
 use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::plan::{Plan, PlanError, PlannedCase, RunSpec, plan};
+use crate::plan::{Plan, PlanError, RunSpec, plan};
 use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
+use crate::suite::answers::Answers;
+use crate::suite::cases::Comparison;
+use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::suite::{self, Defaults, Suite, answers::Answers, error::SuiteErrors};
+use crate::suite::{self, Defaults, Suite};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -155,7 +159,7 @@ impl Manager {
             return Err(CreateError::Stopping);
         }
         spec.prices.fill_from(&self.prices);
-        let packed = self.bundles.read(&spec.bundle).await?;
+        let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
         let Opened { plan, baselines, registry } = planned.map_err(|_| CreateError::Died)??;
@@ -163,8 +167,8 @@ impl Manager {
         let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
         let snapshot = provider.transpose()?;
         let mut parties = HashMap::new();
-        for id in plan.cases.iter().flat_map(PlannedCase::parties) {
-            if parties.contains_key(id) {
+        for id in plan.cases.iter().flat_map(|planned| &planned.head().parties) {
+            if parties.contains_key(id.as_str()) {
                 continue;
             }
             match self.directory.find(id, &spec.targets) {
@@ -297,15 +301,15 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 }
 
 /// The pure part of accepting a run.
-fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
+fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
     let defaults = Defaults { simulator: spec.simulator.clone() };
     let contents = RefCell::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
-        let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match suite::parse(path, bytes, &defaults) {
+        let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
+        match suite::read(path, text, &defaults) {
             Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
                 .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
             {
@@ -333,9 +337,9 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
 /// Gives a suite its stored answers, unless they are going to be stored anew.
 fn add_answers(suite: &mut Suite, bundle: &Bundle, spec: &RunSpec) -> Result<(), SuiteErrors> {
     if spec.update_snapshots {
-        suite.compare_with(None);
+        suite.compare_with(Comparison::Renewed);
     } else if let Some(bytes) = bundle.get(&Answers::file_of(&suite.path)) {
-        suite.compare_with(Some(&Answers::read(&suite.path, bytes)?));
+        suite.compare_with(Comparison::Stored(Answers::read(&suite.path, bytes)?));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::plan::PlannedCase;
 use crate::suite::assertion::Assertion;
 use crate::suite::claim::Claim;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Case, Dialect, Mode};
+use crate::suite::{Case, Dialect, Mode, Suite};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
 
@@ -40,7 +40,16 @@ pub(super) struct Started {
 
 /// Runs a case to its verdict, in as many attempts as the run allows.
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) -> Result<(), LogClosed> {
-    let case = planned.case();
+    let loaded = match load(planned).await {
+        Ok(loaded) => loaded,
+        Err(why) => {
+            let transcript = Transcript::default();
+            let (outcome, cause) = (Outcome::Errored, Cause::Cancelled);
+            let result = CaseResult::without_assertions(outcome, cause, Blame::Daemon, why, transcript);
+            return finish(shared, &case_ref, result).await;
+        }
+    };
+    let case = &*loaded.case;
     let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
     if case.skip {
         return finish(shared, &case_ref, check::switched_off()).await;
@@ -52,7 +61,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
     let mut backoff = Backoff::new();
     let mut earlier = Vec::new();
     loop {
-        let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, planned, &case_ref).await? };
+        let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
         if shared.control.stop.is_cancelled() || !retries.allow(&result) {
             return finish(shared, &case_ref, result).await;
         }
@@ -65,6 +74,27 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
             () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
+}
+
+/// A case with everything that its run needs.
+#[derive(Debug, Clone)]
+pub(super) struct Loaded {
+    pub(super) suite: Arc<Suite>,
+    pub(super) case: Arc<Case>,
+}
+
+/// Reads the case again if it is not held, which waits for a disk.
+async fn load(planned: &PlannedCase) -> Result<Loaded, String> {
+    let suite = Arc::clone(&planned.suite);
+    let loaded = if planned.head().held().is_some() {
+        planned.load()
+    } else {
+        let planned = planned.clone();
+        let read = tokio::task::spawn_blocking(move || planned.load()).await;
+        read.map_err(|error| format!("the daemon failed while it read the case: {error}"))?
+    };
+    let case = loaded.map_err(|error| error.to_string())?;
+    Ok(Loaded { suite, case })
 }
 
 /// How often a case may still be tried again.
@@ -90,36 +120,36 @@ impl Retries {
 }
 
 /// One attempt at a case, with a time of its own.
-async fn attempt(shared: &Shared, planned: &PlannedCase, case_ref: &CaseRef) -> Result<CaseResult, LogClosed> {
-    let case = planned.case();
+async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result<CaseResult, LogClosed> {
+    let case = &*loaded.case;
     let tool_mode = if matches!(case.mode, Mode::Stubbed { .. }) { ToolMode::Stub } else { shared.spec.tool_mode };
     let invocation_id = Uuid::new_v4().to_string();
     let started =
         Payload::CaseStarted { mode: case.mode.name().to_owned(), tool_mode, invocation_id: invocation_id.clone() };
     shared.journal.case(case_ref, 0, started).await?;
-    let timeout = shared.spec.timeout_of(case, planned.suite.dialect);
+    let timeout = shared.spec.timeout_of(case, loaded.suite.dialect);
     let deadline = Instant::now() + timeout.duration;
     let started = Started { invocation_id, tool_mode, timeout, deadline };
     match (&case.mode, cannot_be_sent(shared, case, tool_mode)) {
         (_, Some(message)) => {
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
-            Ok(judge(shared, planned, exchange, &started, Replies::new()).await)
+            Ok(judge(shared, loaded, exchange, &started, Replies::new()).await)
         }
         (Mode::Dynamic(dialogue), None) => {
-            dynamic::run(&dynamic::Drive { shared, planned, case_ref, dialogue, started }).await
+            dynamic::run(&dynamic::Drive { shared, loaded, case_ref, dialogue, started }).await
         }
-        (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, planned, case_ref, &started).await,
+        (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, loaded, case_ref, &started).await,
     }
 }
 
 /// One call of the agent, and the verdict on its answer.
 async fn standard(
     shared: &Shared,
-    planned: &PlannedCase,
+    loaded: &Loaded,
     case_ref: &CaseRef,
     started: &Started,
 ) -> Result<CaseResult, LogClosed> {
-    let case = planned.case();
+    let case = &*loaded.case;
     let (stubs, max_model_turns) = match &case.mode {
         Mode::Stubbed { stubs, max_turns } => (Some(stubs.as_slice()), Some(*max_turns)),
         Mode::Single | Mode::Dynamic(_) => (None, None),
@@ -127,7 +157,7 @@ async fn standard(
     let invocation = Invocation {
         agent_id: shared.agent_id(),
         run_id: shared.run_id.clone(),
-        suite: planned.suite.path.clone(),
+        suite: loaded.suite.path.clone(),
         case_id: case.id.clone(),
         attempt: case_ref.attempt,
         turn: 1,
@@ -144,7 +174,7 @@ async fn standard(
     let replies = if exchange.failure.is_none() {
         let belongs = Belongs {
             run_id: shared.run_id.clone(),
-            suite: planned.suite.path.clone(),
+            suite: loaded.suite.path.clone(),
             case_id: case.id.clone(),
             turn: 1,
             attempt: case_ref.attempt,
@@ -154,14 +184,14 @@ async fn standard(
             biased;
             () = shared.control.cancel.cancelled() => {
                 let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
-                return Ok(judge(shared, planned, exchange, started, Replies::new()).await);
+                return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
             }
             replies = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs) => replies,
         }
     } else {
         Replies::new()
     };
-    Ok(judge(shared, planned, exchange, started, replies).await)
+    Ok(judge(shared, loaded, exchange, started, replies).await)
 }
 
 /// Ends a case, and with it the run if that is what its owner wants.
@@ -183,7 +213,7 @@ async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Resu
 /// Has the answer judged. Some assertions take time that is not a runtime thread's to give.
 async fn judge(
     shared: &Shared,
-    planned: &PlannedCase,
+    loaded: &Loaded,
     exchange: Exchange,
     started: &Started,
     replies: Replies,
@@ -193,20 +223,20 @@ async fn judge(
     let price = shared.price(exchange.model.as_deref()).filter(|_| is_measured || exchange.failure.is_none());
     let is_slow = (price.is_some() && !is_measured)
         || shared.schemas.is_slow(&exchange.transcript.tool_calls)
-        || planned.case().assertions.iter().any(Assertion::is_slow)
-        || planned.case().claims.iter().any(Claim::is_slow)
+        || loaded.case.assertions.iter().any(Assertion::is_slow)
+        || loaded.case.claims.iter().any(Claim::is_slow)
         || exchange.transcript.response.len() > QUICK_BYTES;
     let judge = {
-        let (planned, data) = (planned.clone(), Arc::clone(&shared.data));
+        let (loaded, data) = (loaded.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
         let (schemas, check_arguments) = (Arc::clone(&shared.schemas), shared.spec.check_arguments);
         let (tool_mode, timeout) = (started.tool_mode, started.timeout.written.clone());
         move || {
             let mut exchange = exchange;
             if let Some(price) = price {
-                add_cost(&mut exchange.transcript, &planned.case().messages, price);
+                add_cost(&mut exchange.transcript, &loaded.case.messages, price);
             }
-            let dialect = planned.suite.dialect;
+            let dialect = loaded.suite.dialect;
             let context = Context {
                 dialect,
                 // The contract's own word for it has no number.
@@ -221,7 +251,7 @@ async fn judge(
                 tokens: None,
                 cost_usd: None,
             };
-            check::judge(planned.case(), exchange, &context)
+            check::judge(&loaded.case, exchange, &context)
         }
     };
     if !is_slow {

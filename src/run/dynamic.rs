@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::ask::{ask, metadata, with_test_mode};
 use super::call::{Call, call};
-use super::case::{QUICK_BYTES, Started};
+use super::case::{Loaded, QUICK_BYTES, Started};
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Replies, evaluate};
@@ -18,7 +18,6 @@ use crate::conversation::{
 };
 use crate::event::{CaseRef, Payload};
 use crate::peer::party::{Belongs, Silence};
-use crate::plan::PlannedCase;
 use crate::suite::claim::Claim;
 use crate::suite::{Dialogue, Mode};
 use crate::usage::{add_cost, must_estimate};
@@ -28,7 +27,7 @@ use crate::wire::party::{Input, NextInput};
 /// What a dialogue needs to know of its case.
 pub(super) struct Drive<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) planned: &'a PlannedCase,
+    pub(super) loaded: &'a Loaded,
     pub(super) case_ref: &'a CaseRef,
     pub(super) dialogue: &'a Dialogue,
     pub(super) started: Started,
@@ -112,7 +111,7 @@ fn fairly(ending: Ending, clock: &Clock, time: &str) -> Ending {
 
 /// Runs the dialogue to its end.
 pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
-    let (opening, first) = opening(&case.planned.case().messages);
+    let (opening, first) = opening(&case.loaded.case.messages);
     let mut progress = Progress::new(case.dialogue, opening);
     let mut record = Record {
         transcript: Transcript::default(),
@@ -275,7 +274,7 @@ fn simulator_error(why: &str) -> Ending {
 fn belongs(case: &Drive<'_>, turn: u32) -> Belongs {
     Belongs {
         run_id: case.shared.run_id.clone(),
-        suite: case.planned.suite.path.clone(),
+        suite: case.loaded.suite.path.clone(),
         case_id: case.case_ref.case_id.to_string(),
         turn,
         attempt: case.case_ref.attempt,
@@ -346,7 +345,7 @@ async fn invoke(
     let invocation = Invocation {
         agent_id: shared.agent_id(),
         run_id: shared.run_id.clone(),
-        suite: case.planned.suite.path.clone(),
+        suite: case.loaded.suite.path.clone(),
         case_id: case.case_ref.case_id.to_string(),
         attempt: case.case_ref.attempt,
         turn,
@@ -354,7 +353,7 @@ async fn invoke(
         invocation_id: if turn == 1 { case.started.invocation_id.clone() } else { Uuid::new_v4().to_string() },
         conversation_id: conversation_id.to_owned(),
         messages: progress.conversation().to_vec(),
-        options: shared.options_for(case.planned.case()),
+        options: shared.options_for(&case.loaded.case),
         tool_mode: case.started.tool_mode,
         max_model_turns: None,
         budget: case.started.timeout.duration,
@@ -383,7 +382,7 @@ async fn checkpoints(
             replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs) => replies,
         };
         clock.add(Blame::Validator, asked.elapsed());
-        let results = evaluated(case.planned, position, transcript, replies).await;
+        let results = evaluated(case.loaded, position, transcript, replies).await;
         match progress.look(position, &results) {
             Err(ending) => return Ok(Err(ending)),
             Ok(true) => {
@@ -399,12 +398,12 @@ async fn checkpoints(
 
 /// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's to give.
 async fn evaluated(
-    planned: &PlannedCase,
+    loaded: &Loaded,
     position: usize,
     transcript: &Transcript,
     replies: Replies,
 ) -> Vec<AssertionResult> {
-    let claims = match &planned.case().mode {
+    let claims = match &loaded.case.mode {
         Mode::Dynamic(dialogue) => dialogue.checkpoints[position].claims.clone(),
         Mode::Single | Mode::Stubbed { .. } => Vec::new(),
     };

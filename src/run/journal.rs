@@ -78,7 +78,7 @@ impl Journal {
     /// Announces the cases of a plan, in its order.
     pub(super) async fn planned(&self, cases: &[PlannedCase]) -> Result<(), LogClosed> {
         for planned in cases {
-            let case = planned.case();
+            let case = planned.head();
             let payload = Payload::CasePlanned { name: case.description.clone(), labels: case.labels.clone() };
             self.case(&case_ref(planned), 0, payload).await?;
         }

@@ -306,7 +306,7 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
 fn case_ref(planned: &PlannedCase) -> CaseRef {
     CaseRef {
         suite: Arc::from(planned.suite.path.as_str()),
-        case_id: Arc::from(planned.case().id.as_str()),
+        case_id: Arc::from(planned.head().id.as_str()),
         repeat: planned.repeat,
         attempt: 1,
     }

@@ -126,7 +126,9 @@ async fn capture(provider: &Agent, job: &Job) -> Result<(Json, Vec<String>), Pre
 }
 
 fn snapshot_paths(plan: &Plan) -> Vec<String> {
-    let assertions = plan.cases.iter().flat_map(|planned| &planned.case().assertions);
+    // Only eval files of the contract have tokens, and those are held.
+    let cases = plan.cases.iter().filter_map(|planned| planned.head().held());
+    let assertions = cases.flat_map(|case| &case.assertions);
     let paths: BTreeSet<String> = assertions.flat_map(crate::suite::assertion::Assertion::snapshot_paths).collect();
     paths.into_iter().collect()
 }

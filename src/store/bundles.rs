@@ -4,8 +4,10 @@
 //! name is whole. When the files exceed the limit, the oldest that no run uses go first.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
@@ -71,24 +73,27 @@ impl Bundles {
         tokio::fs::try_exists(self.path(digest)).await.unwrap_or(false)
     }
 
-    /// The bytes of a bundle, checked against its name.
+    /// The file of a bundle, checked against its name. It can be read as long as it is held, whatever becomes of the bundle.
     ///
     /// # Errors
     /// When it is missing, cannot be read, or was changed.
-    pub async fn read(&self, digest: &[u8; 32]) -> Result<Vec<u8>, BundlesError> {
-        let path = self.path(digest);
-        let bytes = match tokio::fs::read(&path).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(BundlesError::Missing(hex::encode(digest)));
-            }
-            Err(source) => return Err(BundlesError::Io { doing: "reading", path, source }),
+    pub async fn file(&self, digest: &[u8; 32]) -> Result<Arc<File>, BundlesError> {
+        let (path, expected) = (self.path(digest), *digest);
+        let checked = {
+            let path = path.clone();
+            tokio::task::spawn_blocking(move || {
+                let file = File::open(&path)?;
+                let is_right = bundle::digest(io::BufReader::with_capacity(1 << 20, &file))? == expected;
+                io::Result::Ok((file, is_right))
+            })
         };
-        if bundle::digest(&bytes) == *digest {
-            return Ok(bytes);
+        match checked.await.unwrap_or_else(|died| Err(io::Error::other(died))) {
+            Ok((file, true)) => return Ok(Arc::new(file)),
+            // A file that is not what its name says is of no use to anybody: the client will send the bundle again.
+            Ok((_, false)) => drop(tokio::fs::remove_file(&path).await),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(BundlesError::Io { doing: "reading", path, source }),
         }
-        // A file that is not what its name says is of no use to anybody: the client will send the bundle again.
-        let _ = tokio::fs::remove_file(&path).await;
         Err(BundlesError::Missing(hex::encode(digest)))
     }
 
@@ -194,7 +199,7 @@ mod tests {
     use super::*;
 
     async fn put(bundles: &Bundles, content: &[u8]) -> [u8; 32] {
-        let digest = bundle::digest(content);
+        let digest = bundle::digest(content).expect("reads");
         let mut incoming = bundles.receive(digest, content.len() as u64).expect("begins");
         incoming.write(content).await.expect("takes bytes");
         incoming.finish().await.expect("is kept");
@@ -206,7 +211,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let bundles = Bundles::open(dir.path(), 1000).expect("opens");
         let digest = put(&bundles, b"hello").await;
-        assert_eq!(bundles.read(&digest).await.expect("is there"), b"hello");
+        let file = bundles.file(&digest).await.expect("is there");
+        assert_eq!(io::read_to_string(&*file).expect("reads"), "", "it was read to its end when it was checked");
+        assert_eq!(file.metadata().expect("a file").len(), 5);
 
         let mut short = bundles.receive([1; 32], 5).expect("begins");
         short.write(b"hel").await.expect("takes bytes");
@@ -226,7 +233,7 @@ mod tests {
         let bundles = Bundles::open(dir.path(), 1000).expect("opens");
         let digest = put(&bundles, b"hello").await;
         std::fs::write(bundles.path(&digest), b"hullo").expect("writes");
-        assert!(matches!(bundles.read(&digest).await, Err(BundlesError::Missing(_))));
+        assert!(matches!(bundles.file(&digest).await, Err(BundlesError::Missing(_))));
         assert!(!bundles.contains(&digest).await);
     }
 

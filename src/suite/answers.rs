@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::claim::{ClaimKind, Stored};
 use super::error::SuiteErrors;
 use super::{Suite, of_file, parse_json};
 use crate::json::{Json, Value, write_string};
@@ -62,24 +61,7 @@ impl Answers {
 impl Suite {
     /// The ids of the cases whose answers are compared with stored ones.
     pub fn snapshot_cases(&self) -> impl Iterator<Item = &str> {
-        let compares = |claim: &super::claim::Claim| matches!(claim.kind, ClaimKind::Snapshot { .. });
-        self.cases.iter().filter(move |case| case.claims.iter().any(compares)).map(|case| case.id.as_str())
-    }
-
-    /// Gives the cases their stored answers; `None`: they are going to be stored anew.
-    pub fn compare_with(&mut self, answers: Option<&Answers>) {
-        for case in &mut self.cases {
-            for claim in &mut case.claims {
-                let ClaimKind::Snapshot { stored, .. } = &mut claim.kind else { continue };
-                *stored = match answers {
-                    None => Stored::Renewed,
-                    Some(answers) => match answers.0.get(&case.id) {
-                        Some(answer) => Stored::Answer(Arc::clone(answer)),
-                        None => Stored::Missing,
-                    },
-                };
-            }
-        }
+        self.cases.iter().filter(|case| case.has_snapshot).map(|case| case.id.as_str())
     }
 }
 

@@ -6,11 +6,15 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::{BufRead, Read as _};
 
+use sha2::{Digest as _, Sha256};
+
+use super::cases::{Extras, Head};
 use super::claim::{self, ClaimKind, given, must_be};
-use super::contract::file_hash;
 use super::error::{SuiteErrors, did_you_mean};
 use super::reader::Reader;
+use super::text::Text;
 use super::timeout::Timeout;
 use super::{Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, of_file, stem};
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
@@ -42,26 +46,29 @@ const SIMULATOR_KEYS: &[&str] = &["use", "options"];
 const CHECKPOINT_KEYS: &[&str] = &["id", "description", "assertion", "assert", "after", "required"];
 const MESSAGE_KEYS: &[&str] = &["role", "content"];
 
-/// Reads a test file.
-pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
-    let text = std::str::from_utf8(bytes);
-    let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
+/// Reads a test file. `again`: its text, if its cases are to be read from there when they are needed.
+pub(super) fn read(
+    path: &str,
+    bytes: impl BufRead,
+    again: Option<&Text>,
+    defaults: &Defaults,
+) -> Result<Suite, SuiteErrors> {
     let mut reader = Reader::new(path);
     let mut lines_by_id = HashMap::new();
     let mut cases = Vec::new();
-    let mut objects = Objects::new(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut objects = Objects::new(bytes, 1);
     while let Some(object) = objects.next() {
         match object {
-            Ok(object) => {
-                reader.line = Some(object.line);
+            Ok(Object { json, start, bytes }) => {
+                reader.line = Some(json.line);
                 reader.case = None;
-                cases.extend(reader.framework_case(&object, &mut lines_by_id, defaults));
+                let case = reader.framework_case(&json, &mut lines_by_id, defaults);
+                cases.extend(case.map(|case| Head::new(case, again.map(|_| (start, bytes)))));
             }
-            Err(error) => {
+            Err(Refused { line, message }) => {
                 // Where the next object begins is anybody's guess.
                 (reader.line, reader.case) = (None, None);
-                let message = format!("not JSON: column {}: {}", error.column, error.message);
-                reader.push_error(error.line, None, message, None);
+                reader.push_error(line, None, message, None);
                 break;
             }
         }
@@ -75,12 +82,26 @@ pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suit
         dialect: Dialect::Framework,
         tool_name: stem(path).to_owned(),
         tier: Tier::Golden,
-        file_hash: file_hash(bytes),
+        file_hash: objects.file_hash(),
         metadata: None,
         cases,
+        text: again.cloned(),
+        defaults: defaults.clone(),
+        extras: Extras::default(),
         warnings: reader.warnings,
         broken: reader.broken,
     })
+}
+
+/// Reads the text of one case that stands on `line` of a file, and was read before.
+pub(super) fn read_case(path: &str, bytes: &[u8], line: u32, defaults: &Defaults) -> Result<Case, SuiteErrors> {
+    let gone = || of_file(path, line, "it is no case".to_owned(), None);
+    let Some(Ok(object)) = Objects::new(bytes, line).next() else { return Err(gone()) };
+    let mut reader = Reader::new(path);
+    reader.line = Some(object.json.line);
+    let case = reader.framework_case(&object.json, &mut HashMap::new(), defaults);
+    reader.refuse()?;
+    case.ok_or_else(gone)
 }
 
 /// A case of one message and no assertions, as given on a command line.
@@ -162,31 +183,78 @@ fn plain_path(path: &str) -> Result<String, String> {
     if parts.is_empty() { Err("it names no file".to_owned()) } else { Ok(parts.join("/")) }
 }
 
-/// The JSON objects of a file, one after the other.
-struct Objects<'a> {
-    lines: std::str::SplitInclusive<'a, char>,
+/// Most bytes of one object.
+const MAX_OBJECT_BYTES: usize = 64 << 20;
+
+/// The JSON objects of a file, one after the other, without more of it than one at a time.
+struct Objects<R> {
+    reader: R,
     /// The line that comes next, counted from 1.
     line: u32,
+    /// The byte that comes next.
+    offset: u64,
+    hash: Sha256,
 }
 
-impl<'a> Objects<'a> {
-    fn new(text: &'a str) -> Self {
-        Self { lines: text.split_inclusive('\n'), line: 1 }
+/// One object of a file, and where it stands in it.
+struct Object {
+    json: Json,
+    start: u64,
+    bytes: usize,
+}
+
+/// Why the objects end before the file does.
+struct Refused {
+    line: u32,
+    message: String,
+}
+
+impl<R: BufRead> Objects<R> {
+    fn new(reader: R, line: u32) -> Self {
+        Self { reader, line, offset: 0, hash: Sha256::new() }
+    }
+
+    /// Hash of the bytes that were read.
+    fn file_hash(&self) -> String {
+        let mut digest = hex::encode(self.hash.clone().finalize());
+        digest.truncate(12);
+        digest
     }
 
     /// Collects lines until they are a whole value: braces are counted outside of texts, which never go over lines.
-    fn next(&mut self) -> Option<Result<Json, crate::json::ParseError>> {
+    fn next(&mut self) -> Option<Result<Object, Refused>> {
         let mut text = String::new();
-        let mut first = self.line;
+        let (mut first, mut start) = (self.line, self.offset);
         let mut depth = 0_i64;
-        for line in self.lines.by_ref() {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let at = self.line;
+            let refuse = |message: String| Some(Err(Refused { line: at, message }));
+            let room = (MAX_OBJECT_BYTES - text.len()) as u64 + 1;
+            match self.reader.by_ref().take(room).read_until(b'\n', &mut bytes) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => return refuse(format!("the file cannot be read: {error}")),
+            }
+            if text.len() + bytes.len() > MAX_OBJECT_BYTES {
+                return refuse(format!(
+                    "the object that begins on line {first} has more than {MAX_OBJECT_BYTES} bytes"
+                ));
+            }
+            self.hash.update(&bytes);
+            let is_first = self.offset == 0;
+            self.offset += bytes.len() as u64;
+            self.line += 1;
+            let Ok(line) = std::str::from_utf8(&bytes) else {
+                return refuse("the file is not UTF-8 text".to_owned());
+            };
+            let line = if is_first { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
             let is_comment = line.trim_start().starts_with("//");
             if text.is_empty() && (is_comment || line.trim().is_empty()) {
-                self.line += 1;
-                first = self.line;
+                (first, start) = (self.line, self.offset);
                 continue;
             }
-            self.line += 1;
             // A line of its own, so that errors name the right one.
             text.push_str(if is_comment { "\n" } else { line });
             if !is_comment {
@@ -196,7 +264,17 @@ impl<'a> Objects<'a> {
                 break;
             }
         }
-        (!text.trim().is_empty()).then(|| Json::parse_from_line(text.trim_end(), first))
+        if text.trim().is_empty() {
+            return None;
+        }
+        let bytes = usize::try_from(self.offset - start).unwrap_or(usize::MAX);
+        Some(match Json::parse_from_line(text.trim_end(), first) {
+            Ok(json) => Ok(Object { json, start, bytes }),
+            Err(error) => Err(Refused {
+                line: error.line,
+                message: format!("not JSON: column {}: {}", error.column, error.message),
+            }),
+        })
     }
 }
 
@@ -206,9 +284,9 @@ impl<'a> Objects<'a> {
 pub fn cases_in(answer: &str) -> Vec<Json> {
     let fenced = fenced_block(answer);
     let text = fenced.as_deref().unwrap_or(answer);
-    let mut objects = Objects::new(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut objects = Objects::new(text.as_bytes(), 1);
     let mut cases = Vec::new();
-    while let Some(Ok(json)) = objects.next() {
+    while let Some(Ok(Object { json, .. })) = objects.next() {
         match json.get("cases") {
             Some(Json { value: Value::Array(items), .. }) => cases.extend(items.iter().cloned()),
             _ => match json.value {

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod assertion;
+pub mod cases;
 pub mod claim;
 mod contract;
 pub mod error;
@@ -19,14 +20,17 @@ pub mod stub;
 pub mod template;
 pub mod registry;
 pub mod staleness;
+pub mod text;
 pub mod timeout;
 
-use crate::conversation::{Blob, Content, JsonText, Message, Part, Source};
+use crate::conversation::{JsonText, Message};
 use crate::json::{Json, Value};
 use assertion::Assertion;
+use cases::{Extras, Head};
 use claim::Claim;
 use error::{Finding, SuiteErrors};
 use stub::Stub;
+use text::{HELD_BYTES, Text};
 use timeout::Timeout;
 
 pub use contract::file_hash;
@@ -49,8 +53,14 @@ pub struct Suite {
     pub file_hash: String,
     /// The `metadata` object of an envelope, as written.
     pub metadata: Option<Json>,
-    /// The cases, in file order; ids are unique.
-    pub cases: Vec<Case>,
+    /// The cases, in file order; ids are unique. [`Suite::load`] gives all of one.
+    pub cases: Vec<Head>,
+    /// The text of the file, if its cases are read again when they are needed.
+    text: Option<Text>,
+    /// What the file was read with.
+    defaults: Defaults,
+    /// What the cases need besides the file.
+    extras: Extras,
     /// What is odd about the file but does not stop it from being run.
     pub warnings: Vec<Finding>,
     /// Assertions that cannot be evaluated, most often for a pattern that cannot be compiled, with the place. Their cases
@@ -59,47 +69,10 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// The files that the cases send: which case, and the path from the folder of the suite.
-    pub fn files(&self) -> impl Iterator<Item = (&Case, &str)> {
-        self.cases.iter().flat_map(|case| {
-            let parts = case.messages.iter().flat_map(|message| &message.parts);
-            parts.filter_map(move |part| match part {
-                Part::Blob(Blob { source: Source::File(path), .. }) => Some((case, path.as_str())),
-                _ => None,
-            })
-        })
-    }
-
     /// The name of one of its files where the suite itself is called `path`.
     #[must_use]
     pub fn file_beside(path: &str, file: &str) -> String {
         path.rsplit_once('/').map_or_else(|| file.to_owned(), |(folder, _)| format!("{folder}/{file}"))
-    }
-
-    /// Puts the content of the files into the cases.
-    ///
-    /// # Errors
-    /// The files that `look_up` does not know.
-    pub fn attach(&mut self, look_up: &dyn Fn(&str) -> Option<Content>) -> Result<(), SuiteErrors> {
-        let mut errors = Vec::new();
-        for case in &mut self.cases {
-            for part in case.messages.iter_mut().flat_map(|message| &mut message.parts) {
-                let Part::Blob(blob) = part else { continue };
-                let Source::File(file) = &blob.source else { continue };
-                match look_up(&Self::file_beside(&self.path, file)) {
-                    Some(content) => blob.source = Source::Content(content),
-                    None => errors.push(Finding {
-                        file: self.path.clone(),
-                        line: case.line,
-                        case: Some(case.id.clone()),
-                        field: None,
-                        message: format!("the bundle does not hold the file {file:?} that the case sends"),
-                        hint: None,
-                    }),
-                }
-            }
-        }
-        if errors.is_empty() { Ok(()) } else { Err(SuiteErrors(errors)) }
     }
 
     /// Everything that people should hear about the file before they run it.
@@ -271,9 +244,27 @@ impl Mode {
 /// Everything that keeps the file from being run.
 pub fn parse(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
     match Dialect::of(path) {
-        Dialect::Framework => framework::read(path, bytes, defaults),
+        Dialect::Framework => framework::read(path, bytes, None, defaults),
         Dialect::Contract => contract::read(path, bytes, &parse_json(path, bytes)?),
     }
+}
+
+/// Like [`parse`] for a text that may be larger than memory: of a large file of Agent Test Framework V2 only the heads of the
+/// cases are kept, and a case is read again when it is needed.
+///
+/// # Errors
+/// Everything that keeps the file from being run.
+pub fn read(path: &str, text: &Text, defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+    if Dialect::of(path) == Dialect::Framework && text.len() > HELD_BYTES {
+        let reader = std::io::BufReader::with_capacity(1 << 20, text.reader());
+        return framework::read(path, reader, Some(text), defaults);
+    }
+    if let Some(bytes) = text.held() {
+        return parse(path, bytes, defaults);
+    }
+    let bytes = usize::try_from(text.len()).ok().and_then(|len| text.read(0, len).ok());
+    let bytes = bytes.ok_or_else(|| of_file(path, 0, "the file cannot be read".to_owned(), None))?;
+    parse(path, &bytes, defaults)
 }
 
 /// Parses a file of values for template tokens: a seed manifest or a snapshot.

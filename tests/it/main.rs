@@ -2,6 +2,7 @@
 //!
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
 //! - `http`: agents that are HTTP endpoints, and snapshots from one
+//! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
 //! - `answers`: stored answers, and dialogues that become cases
@@ -18,6 +19,7 @@ mod attempts;
 mod engine;
 mod generators;
 mod http;
+mod large;
 mod modules;
 mod processes;
 mod programs;

@@ -77,7 +77,7 @@ async fn ask(client: &Client, args: &RunArgs, generator: &Generator, inputs: &In
 /// Writes the generated cases of a plan to stdout, and to the files of `-o`.
 pub(super) fn show(args: &RunArgs, generated: &[Generated], plan: &Plan) -> Result<(), CliError> {
     let selected = |suite: &Generated, id: &str| {
-        plan.cases.iter().any(|planned| planned.suite.path == suite.path && planned.case().id == id)
+        plan.cases.iter().any(|planned| planned.suite.path == suite.path && planned.head().id == id)
     };
     let lines: String = generated
         .iter()

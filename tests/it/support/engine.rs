@@ -138,7 +138,10 @@ fn contract_case(vector: &Vector) -> Result<Answer, Unanswered> {
     let measured = Measured { tokens: vector.given("estimatedTokens")?, cost_usd: vector.given("estimatedCostUsd")? };
     let judged = judge(&suite, &recorded, &data(vector)?, measured, live_mode, strict)?;
     let mut answer = judged.cases.into_iter().next().ok_or("the file holds no case".to_owned())?;
-    answer.insert("agentCalled".to_owned(), Value::Bool(suite.cases.iter().any(|case| !case.messages.is_empty())));
+    answer.insert(
+        "agentCalled".to_owned(),
+        Value::Bool(suite.load_all().any(|case| case.is_ok_and(|case| !case.messages.is_empty()))),
+    );
     Ok(Answer::Fields { fields: answer, load_warnings: warnings(&suite) })
 }
 
@@ -332,7 +335,8 @@ fn judge(
     let path: Arc<str> = suite.path.as_str().into();
     let mut verdicts = Verdicts::default();
     let mut results = Vec::new();
-    for case in &suite.cases {
+    for case in suite.load_all() {
+        let case = &*case.map_err(|error| error.to_string())?;
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
         take(
             &mut verdicts,

@@ -89,6 +89,11 @@ fn parse(text: &str, flags: &Flags) -> Result<Suite, String> {
     suite::parse("vector.jsonl", text.as_bytes(), &defaults).map_err(|errors| errors.to_string())
 }
 
+fn first(suite: &Suite) -> Result<std::sync::Arc<Case>, String> {
+    let first = suite.load_all().next().ok_or("the file holds no case")?;
+    first.map_err(|error| error.to_string())
+}
+
 fn spec(flags: &Flags, strict: bool) -> Result<RunSpec, String> {
     let case_timeout = flags.timeout.as_deref().map(Timeout::parse).transpose()?;
     let simulator = flags.simulator.clone();
@@ -114,7 +119,7 @@ pub(crate) fn standard(vector: &Vector) -> Result<Answer, Unanswered> {
         Ok(suite) => suite,
         Err(refused) => return Ok(Answer::Refused(refused)),
     };
-    let case = suite.cases.first().ok_or("the file holds no case".to_owned())?;
+    let case = &*first(&suite)?;
     let recorded = Recorded { response: vector.given("response")?, failure: vector.given("failure")? };
     let spec = spec(&flags, vector.given("strict")?.unwrap_or(false))?;
     let (validators, scripts): (Decisions, Decisions) =
@@ -182,7 +187,8 @@ pub(crate) fn whole_suite(vector: &Vector) -> Result<Answer, Unanswered> {
     let spec = spec(&flags, false)?;
     let mut totals = Totals { total: u32::try_from(suite.cases.len()).unwrap_or(u32::MAX), ..Totals::default() };
     let mut statuses = Map::new();
-    for case in &suite.cases {
+    for case in suite.load_all() {
+        let case = &*case.map_err(|error| error.to_string())?;
         let result = if case.skip {
             check::switched_off()
         } else {
@@ -479,7 +485,7 @@ pub(crate) fn dynamic(vector: &Vector) -> Result<Answer, Unanswered> {
     let spec = spec(&flags, false)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let case = suite.cases.first().cloned().ok_or("the file holds no case".to_owned())?;
+    let case = std::sync::Arc::unwrap_or_clone(first(&suite)?);
     let result = runtime.block_on(run(suite, spec, cast.clone()))?;
     let mut answer = line(&case, &result)?;
     let asked = cast.asked();
@@ -502,7 +508,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
     let plan = plan(vec![suite], Data::default(), &spec).map_err(|error| error.to_string())?;
     let mut servers = vec![server];
     let mut parties = std::collections::HashMap::new();
-    for id in plan.cases.iter().flat_map(|planned| planned.parties().map(str::to_owned).collect::<Vec<_>>()) {
+    for id in plan.cases.iter().flat_map(|planned| planned.head().parties.clone()) {
         let (mut party, server) = over_a_pipe(router()).await;
         party.name.clone_from(&id);
         servers.push(server);

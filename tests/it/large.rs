@@ -1,0 +1,55 @@
+//! A file of cases that is not held in memory: its cases are read again when they are run.
+
+use std::fmt::Write as _;
+
+use crate::processes::Place;
+use crate::support::fake::Script;
+
+#[test]
+fn cases_of_a_large_file_are_read_again() {
+    let place = Place::new();
+    let padding = "x".repeat(20_000);
+    let mut suite = String::from("\u{feff}// six hundred cases of 20 kB\r\n\r\n");
+    for number in 0..600 {
+        // Every other one over several lines, with a comment inside.
+        let (open, close) = if number % 2 == 0 { ("", "") } else { ("\r\n// ü\r\n", "\r\n") };
+        let _ = write!(
+            suite,
+            "{{{open}\"id\": \"c{number}\", \"name\": \"{padding}\", {open}\"input\": \"{number} ü\",{close}\
+             \"assertions\": [{{\"type\": \"contains\", \"value\": \"<{number}>\"}}, {{\"type\": \"snapshot\"}}]}}\r\n"
+        );
+    }
+    assert!(suite.len() > 9 << 20);
+    place.write("t.jsonl", &suite);
+    place.write("fixtures/f.txt", "small");
+    let agent = Script::new(|asked| {
+        let number = asked.text.trim_end_matches(" ü");
+        Ok(format!("<{number}> {}", if number == "301" { "other" } else { "ok" }))
+    });
+    let agent = agent.start();
+    let answers: Vec<String> = (0..600).map(|number| format!("\"c{number}\": \"<{number}> ok\"")).collect();
+    place.write("t.snapshots.json", &format!("{{\"answers\": {{{}}}}}", answers.join(",")));
+
+    let ended = place.run(&["check", "t.jsonl"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("600 cases"), "{}", ended.stdout);
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--parallel", "8", "-q", "-o", "r.jsonl"]);
+    assert_eq!(ended.code, Some(1), "{}{}", &ended.stdout[..2000.min(ended.stdout.len())], ended.stderr);
+    let lines = std::fs::read_to_string(place.path().join("r.jsonl")).expect("lines");
+    let bad: Vec<&str> = lines.lines().filter(|line| !line.contains("\"status\":\"passed\"")).collect();
+    assert_eq!(lines.lines().count(), 600);
+    assert!(bad.len() == 1 && bad[0].contains("\"id\":\"c301\"") && bad[0].contains("+ <301> other"), "{bad:?}");
+
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--run", "^c59[89]$", "--dry-run"]);
+    assert_eq!((ended.code, ended.stdout.lines().count()), (Some(0), 2), "{}", ended.stderr);
+
+    // What is wrong is told with its line, however far behind.
+    place.write("t.jsonl", &(suite + "{\"id\": \"c0\", \"input\": \"x\"}\n{\"id\": \"last\"}\n"));
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    for text in
+        ["t.jsonl, line 2103, case \"c0\", id: the id is already used on line 3", "t.jsonl, line 2104, case \"last\""]
+    {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+}
