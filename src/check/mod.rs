@@ -7,6 +7,7 @@ pub mod framework;
 mod params;
 
 use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
+use crate::suite::automaton::Deadline;
 use crate::suite::template::Data;
 use crate::suite::{Case, Dialect};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
@@ -131,8 +132,9 @@ fn check_arguments(
         return;
     }
     let (mut violations, mut unchecked) = (Vec::new(), Vec::new());
+    let deadline = Deadline::from_now();
     for call in calls {
-        match schemas.violations(call) {
+        match schemas.violations(call, &deadline) {
             Ok(found) => violations.extend(found),
             Err(why) => unchecked.push(why),
         }

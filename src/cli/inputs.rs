@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{CliError, Exit};
 use crate::bundle::{Bundle, BundleError, Role};
+use crate::suite::automaton::Pool;
 use crate::suite::error::Finding;
 use crate::suite::registry::Registry;
 use crate::suite::source::Source;
@@ -38,6 +39,7 @@ impl Inputs {
             }
         }
         let mut bundle = Bundle::default();
+        let mut pool = Pool::default();
         let mut suites = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
         for path in expand(&paths)? {
@@ -45,7 +47,7 @@ impl Inputs {
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
-            match suite::parse(&path.display().to_string(), &bytes, defaults) {
+            match suite::parse_among(&path.display().to_string(), &bytes, defaults, &mut pool) {
                 Ok(suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
                     suites.push(Suite { path: name.clone(), ..suite });

@@ -24,6 +24,7 @@ use crate::plan::{Plan, PlanError, PlannedCase, RunSpec, plan};
 use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
+use crate::suite::automaton::Pool;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::suite::{self, Defaults, error::SuiteErrors};
@@ -284,11 +285,12 @@ fn open_and_plan(packed: &[u8], spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
     let defaults = Defaults { simulator: spec.simulator.clone() };
     let contents = RefCell::default();
+    let mut pool = Pool::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
         let bytes = bundle.get(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match suite::parse(path, bytes, &defaults) {
+        match suite::parse_among(path, bytes, &defaults, &mut pool) {
             Ok(mut suite) => match suite.attach(&|file| attachment(&bundle, file, &contents)) {
                 Ok(()) => suites.push(suite),
                 Err(found) => errors.extend(found.0),

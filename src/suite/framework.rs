@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::automaton::Pool;
 use super::claim::{self, given, must_be};
 use super::contract::file_hash;
 use super::error::{SuiteErrors, did_you_mean};
@@ -42,10 +43,11 @@ const CHECKPOINT_KEYS: &[&str] = &["id", "description", "assertion", "assert", "
 const MESSAGE_KEYS: &[&str] = &["role", "content"];
 
 /// Reads a test file.
-pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults, pool: &mut Pool) -> Result<Suite, SuiteErrors> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
     let mut reader = Reader::new(path);
+    reader.pool = std::mem::take(pool);
     let mut lines_by_id = HashMap::new();
     let mut cases = Vec::new();
     let mut objects = Objects::new(text.strip_prefix('\u{feff}').unwrap_or(text));
@@ -65,6 +67,7 @@ pub(super) fn read(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suit
             }
         }
     }
+    *pool = std::mem::take(&mut reader.pool);
     if lines_by_id.is_empty() && reader.errors.is_empty() {
         return Err(of_file(path, 0, "the file holds no cases".to_owned(), None));
     }

@@ -4,6 +4,7 @@
 //! Contract (`contract`); a stream of JSON objects is Agent Test Framework V2.
 
 pub mod assertion;
+pub mod automaton;
 pub mod claim;
 mod contract;
 pub mod error;
@@ -23,6 +24,7 @@ pub mod timeout;
 use crate::conversation::{Blob, Content, JsonText, Message, Part, Source};
 use crate::json::{Json, Value};
 use assertion::Assertion;
+use automaton::Pool;
 use claim::Claim;
 use error::{Finding, SuiteErrors};
 use stub::Stub;
@@ -269,8 +271,17 @@ impl Mode {
 /// # Errors
 /// Everything that keeps the file from being run.
 pub fn parse(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+    parse_among(path, bytes, defaults, &mut Pool::default())
+}
+
+/// Parses the text of one suite file, as [`parse`] does, of several that are kept together: the memory that their
+/// patterns may take is theirs together. An assertion whose pattern finds no room in the pool cannot be evaluated.
+///
+/// # Errors
+/// Everything that keeps the file from being run.
+pub fn parse_among(path: &str, bytes: &[u8], defaults: &Defaults, pool: &mut Pool) -> Result<Suite, SuiteErrors> {
     match Dialect::of(path) {
-        Dialect::Framework => framework::read(path, bytes, defaults),
+        Dialect::Framework => framework::read(path, bytes, defaults, pool),
         Dialect::Contract => contract::read(path, bytes, &parse_json(path, bytes)?),
     }
 }
