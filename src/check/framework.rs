@@ -159,9 +159,11 @@ impl Answer<'_> {
                     Some(_) => format!("expected {}, but the response is {}", clip(&wanted.stringify()), clip(text)),
                 })
             }
-            ClaimKind::Regex(pattern) => Verdict::of(pattern.is_match(text), || {
-                format!("/{}/ does not match the response", clip(pattern.source()))
-            }),
+            ClaimKind::Regex(pattern) => {
+                let found = pattern.is_match(text);
+                let found = found.map_err(|why| Unevaluated { why: why.to_string(), blame: Blame::Suite })?;
+                Verdict::of(found, || format!("/{}/ does not match the response", clip(pattern.source())))
+            }
             ClaimKind::JsonPath { path, value } => self.json_path(path, value.as_ref(), claim),
             ClaimKind::Type { path, name } => self.type_of(path.as_ref(), *name, claim),
             ClaimKind::ToolCalled { tools, arguments } => self.tool_called(tools, arguments.as_ref()),
@@ -310,7 +312,10 @@ fn matches_result(wanted: &Json, actual: Option<&Json>) -> Result<bool, String> 
         (Value::String(wanted), _) => {
             let actual = text_of(actual);
             match wanted.strip_prefix(PATTERN_PREFIX) {
-                Some(pattern) => Ok(Re2Pattern::new(pattern).map_err(|error| error.to_string())?.is_match(&actual)),
+                Some(pattern) => {
+                    let pattern = Re2Pattern::new(pattern).map_err(|error| error.to_string())?;
+                    pattern.is_match(&actual).map_err(|error| error.to_string())
+                }
                 None => Ok(*wanted == *actual),
             }
         }
@@ -356,6 +361,7 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conversation::JsonText;
 
     #[test]
     fn json_is_found_where_agents_put_it() {
@@ -371,6 +377,36 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(json_in(text).map(|json| json.stringify()).as_deref(), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_takes_too_long_decides_nothing() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let response: String = (0..200_000).map(|_| if random.bool() { 'a' } else { 'b' }).collect();
+        let result = JsonText::new(format!("\"{response}\"")).unwrap();
+        let call = ToolCall {
+            call_id: "1".to_owned(),
+            name: "t".to_owned(),
+            params: None,
+            outcome: Some(ToolOutcome::Result(Some(Payload::Json(result)))),
+            duration: None,
+        };
+        let transcript = Transcript { response, tool_calls: vec![call], ..Transcript::default() };
+        let slow = "[ab]*a[ab]{900}[^ab]";
+        let wanted = Json { line: 1, value: Value::String(format!("{PATTERN_PREFIX}{slow}")) };
+        let kinds = [
+            ClaimKind::Regex(Re2Pattern::new(slow).unwrap()),
+            ClaimKind::ToolResult { tool: "t".to_owned(), result: Some(wanted) },
+        ];
+        for kind in kinds {
+            for negate in [false, true] {
+                let written = JsonText::new("{}").unwrap();
+                let claim = Claim { kind: kind.clone(), negate, message: Some("no".to_owned()), written };
+                let result = evaluate(&[claim], &transcript, &Replies::new()).remove(0);
+                assert_eq!((result.outcome, result.blame), (Outcome::Errored, Some(Blame::Suite)), "{result:?}");
+                assert_eq!(result.reason, format!("pattern /{slow}/ took more than 250 ms of CPU time"));
+            }
         }
     }
 

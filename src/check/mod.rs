@@ -8,6 +8,7 @@ mod params;
 mod snapshot;
 
 use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
+use crate::suite::automaton::Deadline;
 use crate::suite::template::Data;
 use crate::suite::{Case, Dialect};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
@@ -150,8 +151,9 @@ fn check_arguments(
 #[must_use]
 pub fn remarks_on_arguments(calls: &[ToolCall], schemas: &Schemas, fails: bool) -> Remarks {
     let (mut violations, mut unchecked) = (Vec::new(), Vec::new());
+    let deadline = Deadline::from_now();
     for call in calls {
-        match schemas.violations(call) {
+        match schemas.violations(call, &deadline) {
             Ok(found) => violations.extend(found),
             Err(why) => unchecked.push(why),
         }

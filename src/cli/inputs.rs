@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{CliError, Exit};
 use crate::bundle::{Bundle, BundleError, Role, text_of};
 use crate::suite::answers::Answers;
+use crate::suite::automaton::Pool;
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::source::{Param, Source};
@@ -121,6 +122,7 @@ impl Inputs {
             }
         }
         let mut bundle = Bundle::default();
+        let mut pool = Pool::default();
         let mut suites = Vec::new();
         let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
@@ -129,7 +131,7 @@ impl Inputs {
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
-            match suite::read(&path.display().to_string(), &text, defaults) {
+            match suite::read(&path.display().to_string(), &text, defaults, &mut pool) {
                 Ok(mut suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
                     if suite.snapshot_cases().next().is_some() {

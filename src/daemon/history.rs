@@ -9,6 +9,7 @@ use super::status::{of_bundles, of_store, of_wire};
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
+use crate::suite::automaton::Pool;
 use crate::suite::{self, Case, Defaults};
 use crate::wire::call::WireError;
 use crate::wire::control as pb;
@@ -68,7 +69,7 @@ async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Resu
     let defaults = Defaults { simulator: run.spec.simulator.clone() };
     let find = move || {
         let bundle = Bundle::open(&packed).ok()?;
-        let read = suite::read(&suite, bundle.text(&suite)?, &defaults).ok()?;
+        let read = suite::read(&suite, bundle.text(&suite)?, &defaults, &mut Pool::default()).ok()?;
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };

@@ -26,6 +26,7 @@ use crate::run::{Control, Farewells, Job, execute, suite_infos};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
 use crate::suite::answers::Answers;
+use crate::suite::automaton::Pool;
 use crate::suite::cases::Comparison;
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
@@ -305,11 +306,12 @@ fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateErr
     let bundle = Bundle::open(packed)?;
     let defaults = Defaults { simulator: spec.simulator.clone() };
     let contents = RefCell::default();
+    let mut pool = Pool::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
         let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match suite::read(path, text, &defaults) {
+        match suite::read(path, text, &defaults, &mut pool) {
             Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
                 .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
             {

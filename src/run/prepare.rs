@@ -76,11 +76,23 @@ async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>
     };
     let registry = job.registry.clone().or_else(|| Registry::from_agent(&description.card.tools));
     check_staleness(&job.plan.suites, registry.as_ref(), journal).await?;
-    let (schemas, warnings) = registry.as_ref().map(Schemas::of).unwrap_or_default();
+    let (schemas, warnings) = schemas_of(registry).await;
     for warning in warnings {
         warn(warning).await?;
     }
     Ok(Ok(Prepared { description, data, schemas: Arc::new(schemas) }))
+}
+
+/// The schemas of the tools. They are an agent's, and compiling them takes time that is not a runtime thread's to give.
+async fn schemas_of(registry: Option<Registry>) -> (Schemas, Vec<String>) {
+    let Some(registry) = registry else { return Default::default() };
+    match tokio::task::spawn_blocking(move || Schemas::of(&registry)).await {
+        Ok(compiled) => compiled,
+        Err(error) => {
+            let text = format!("the daemon failed while it read the input schemas; no arguments are checked: {error}");
+            (Schemas::default(), vec![text])
+        }
+    }
 }
 
 fn unreachable(agent: &Agent, why: &str) -> Prevented {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::automaton::Pool;
 use super::error::did_you_mean;
 use super::path::JsonPath;
 use super::re2::Re2Pattern;
@@ -307,7 +308,7 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
     if !is_right {
         return None;
     }
-    let kind = kind(name, entry).unwrap_or_else(|why| {
+    let kind = kind(name, entry, &mut reader.pool).unwrap_or_else(|why| {
         reader.broken_one(entry.line, place, why.clone());
         ClaimKind::Broken { name, why }
     });
@@ -315,7 +316,7 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
 }
 
 /// Reads what the type compares with; an error is why it cannot be evaluated.
-fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
+fn kind(name: &str, entry: &Json, pool: &mut Pool) -> Result<ClaimKind, String> {
     let value = given(entry, "value");
     // Given or null: both compare, for the types that ask for it.
     let exact = || entry.get("value").cloned();
@@ -336,7 +337,7 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
         "not_contains" => ClaimKind::NotContains(exact().ok_or("value is missing")?),
         "regex" => {
             let pattern = text("pattern")?.map_or_else(|| needed("value"), Ok)?;
-            ClaimKind::Regex(Re2Pattern::new(pattern).map_err(|error| error.to_string())?)
+            ClaimKind::Regex(Re2Pattern::within(pattern, pool).map_err(|error| error.to_string())?)
         }
         "json_path" => ClaimKind::JsonPath { path: JsonPath::parse(needed("path")?)?, value: exact() },
         "type" => {
@@ -352,7 +353,7 @@ fn kind(name: &str, entry: &Json) -> Result<ClaimKind, String> {
             let tool = value.get("tool").and_then(Json::as_str).filter(|tool| !tool.is_empty());
             let tool = tool.ok_or("value.tool must name a tool")?.to_owned();
             let result = given(value, "result").cloned();
-            result.as_ref().map_or(Ok(()), check_patterns)?;
+            result.as_ref().map_or(Ok(()), |result| check_patterns(result, pool))?;
             ClaimKind::ToolResult { tool, result }
         }
         "agent" => {
@@ -442,15 +443,15 @@ fn tool_called(name: Option<&str>, value: Option<&Json>) -> Result<ClaimKind, St
 }
 
 /// Whether all patterns in an expected result are patterns: one that is not makes the assertion meaningless, whether it is
-/// reached or not.
-fn check_patterns(result: &Json) -> Result<(), String> {
+/// reached or not. They are compiled anew where they are used, and take their share of the pool for the time of that.
+fn check_patterns(result: &Json, pool: &mut Pool) -> Result<(), String> {
     match &result.value {
         Value::String(text) => match text.strip_prefix(PATTERN_PREFIX) {
-            Some(pattern) => Re2Pattern::new(pattern).map(drop).map_err(|error| error.to_string()),
+            Some(pattern) => Re2Pattern::within(pattern, pool).map(drop).map_err(|error| error.to_string()),
             None => Ok(()),
         },
-        Value::Array(items) => items.iter().try_for_each(check_patterns),
-        Value::Object(members) => members.iter().try_for_each(|(_, value)| check_patterns(value)),
+        Value::Array(items) => items.iter().try_for_each(|item| check_patterns(item, pool)),
+        Value::Object(members) => members.iter().try_for_each(|(_, value)| check_patterns(value, pool)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
     }
 }

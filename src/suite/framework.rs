@@ -10,6 +10,7 @@ use std::io::{BufRead, Read as _};
 
 use sha2::{Digest as _, Sha256};
 
+use super::automaton::Pool;
 use super::cases::{Extras, Head};
 use super::claim::{self, ClaimKind, given, must_be};
 use super::error::{SuiteErrors, did_you_mean};
@@ -52,8 +53,12 @@ pub(super) fn read(
     bytes: impl BufRead,
     again: Option<&Text>,
     defaults: &Defaults,
+    pool: &mut Pool,
 ) -> Result<Suite, SuiteErrors> {
     let mut reader = Reader::new(path);
+    if again.is_none() {
+        reader.pool = std::mem::take(pool);
+    }
     let mut lines_by_id = HashMap::new();
     let mut cases = Vec::new();
     let mut objects = Objects::new(bytes, 1);
@@ -62,6 +67,10 @@ pub(super) fn read(
             Ok(Object { json, start, bytes }) => {
                 reader.line = Some(json.line);
                 reader.case = None;
+                if again.is_some() {
+                    // Its patterns are not kept, so each case has all the room.
+                    reader.pool = Pool::default();
+                }
                 let case = reader.framework_case(&json, &mut lines_by_id, defaults);
                 cases.extend(case.map(|case| Head::new(case, again.map(|_| (start, bytes)))));
             }
@@ -72,6 +81,9 @@ pub(super) fn read(
                 break;
             }
         }
+    }
+    if again.is_none() {
+        *pool = std::mem::take(&mut reader.pool);
     }
     if lines_by_id.is_empty() && reader.errors.is_empty() {
         return Err(of_file(path, 0, "the file holds no cases".to_owned(), None));

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod assertion;
+pub mod automaton;
 pub mod cases;
 pub mod claim;
 mod contract;
@@ -26,6 +27,7 @@ pub mod timeout;
 use crate::conversation::{JsonText, Message};
 use crate::json::{Json, Value};
 use assertion::Assertion;
+use automaton::Pool;
 use cases::{Extras, Head};
 use claim::Claim;
 use error::{Finding, SuiteErrors};
@@ -243,28 +245,37 @@ impl Mode {
 /// # Errors
 /// Everything that keeps the file from being run.
 pub fn parse(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+    parse_among(path, bytes, defaults, &mut Pool::default())
+}
+
+/// Parses the text of one suite file, as [`parse`] does, of several that are kept together: the memory that their
+/// patterns may take is theirs together. An assertion whose pattern finds no room in the pool cannot be evaluated.
+///
+/// # Errors
+/// Everything that keeps the file from being run.
+pub fn parse_among(path: &str, bytes: &[u8], defaults: &Defaults, pool: &mut Pool) -> Result<Suite, SuiteErrors> {
     match Dialect::of(path) {
-        Dialect::Framework => framework::read(path, bytes, None, defaults),
+        Dialect::Framework => framework::read(path, bytes, None, defaults, pool),
         Dialect::Contract => contract::read(path, bytes, &parse_json(path, bytes)?),
     }
 }
 
-/// Like [`parse`] for a text that may be larger than memory: of a large file of Agent Test Framework V2 only the heads of the
+/// Like [`parse_among`] for a text that may be larger than memory: of a large file of Agent Test Framework V2 only the heads of the
 /// cases are kept, and a case is read again when it is needed.
 ///
 /// # Errors
 /// Everything that keeps the file from being run.
-pub fn read(path: &str, text: &Text, defaults: &Defaults) -> Result<Suite, SuiteErrors> {
+pub fn read(path: &str, text: &Text, defaults: &Defaults, pool: &mut Pool) -> Result<Suite, SuiteErrors> {
     if Dialect::of(path) == Dialect::Framework && text.len() > HELD_BYTES {
         let reader = std::io::BufReader::with_capacity(1 << 20, text.reader());
-        return framework::read(path, reader, Some(text), defaults);
+        return framework::read(path, reader, Some(text), defaults, pool);
     }
     if let Some(bytes) = text.held() {
-        return parse(path, bytes, defaults);
+        return parse_among(path, bytes, defaults, pool);
     }
     let bytes = usize::try_from(text.len()).ok().and_then(|len| text.read(0, len).ok());
     let bytes = bytes.ok_or_else(|| of_file(path, 0, "the file cannot be read".to_owned(), None))?;
-    parse(path, &bytes, defaults)
+    parse_among(path, &bytes, defaults, pool)
 }
 
 /// Parses a file of values for template tokens: a seed manifest or a snapshot.

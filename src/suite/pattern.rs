@@ -18,7 +18,7 @@ use rquickjs::function::{Constructor, This};
 use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime};
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of the thread that one match may take.
+/// CPU time of the thread that one match may take, whatever the language of the pattern.
 pub const CPU_LIMIT: Duration = Duration::from_millis(250);
 
 /// Longest pattern, in characters.
@@ -314,7 +314,7 @@ impl Engine {
 }
 
 /// CPU time this thread has used.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 

@@ -4,12 +4,20 @@
 //! either, but its language differs: `\d`, `\w`, `\s` and `\b` are Unicode's there, classes nest and have operators, some
 //! of its escapes and flags are errors in Go, and Go's lone `{` is an error to it. So a scanner reads a pattern the way
 //! Go's parser does and writes it anew, in the narrow part of the crate's syntax that leaves nothing open. What classes
-//! hold, which letters are the same but for their case, and the matching are the crate's business.
+//! hold, which letters are the same but for their case, and the automata are the crate's business.
+//!
+//! Linear time may still be long: a match is stopped after [`CPU_LIMIT`](super::pattern::CPU_LIMIT). It blocks its
+//! thread for up to that, so code that runs on an async runtime calls it on a blocking thread.
 //!
 //! Only whether there is a match is asked for. Groups therefore capture nothing, and which of several matches a
 //! repetition prefers (`*?`, the flag `U`) is read and forgotten.
 
-use regex::{Regex, RegexBuilder};
+use std::sync::Arc;
+
+use regex_automata::util::syntax;
+
+use super::automaton::{Automaton, Deadline, Pool, Refused};
+use super::pattern::PatternError;
 
 /// Longest pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 64 << 10;
@@ -25,8 +33,13 @@ const MAX_NESTING: u32 = 250;
 const MAX_COPIES: u32 = 1_000;
 
 /// Classes in a pattern that take long to spell out: those of Unicode, and long ranges where letter case does not count.
-/// That happens before the limit on memory is looked at, and takes up to two milliseconds each.
+/// That happens before the limit on memory is looked at, and takes up to ten milliseconds each.
 const MAX_WIDE_CLASSES: usize = 200;
+
+/// What such a class takes from the pool beside its memory, in bytes, for its time; and where letter case does not
+/// count, which is what takes the time.
+const WIDE_CLASS_BYTES: usize = 16 << 10;
+const FOLDED_CLASS_BYTES: usize = 128 << 10;
 
 /// Class items that no character fits, and that every character fits.
 const NOTHING: &str = "[a&&b]";
@@ -46,11 +59,14 @@ const BAD_CLASS: &str = "invalid character class range";
 const BAD_COUNT: &str = "invalid repeat count";
 const TOO_LARGE: &str = "expression too large";
 
-/// A pattern in RE2 syntax, as Go's regexp package has it.
+// What Go has no limit for.
+const FULL: &str = "the patterns before it take up the 64 MiB that all patterns may take together";
+
+/// A pattern in RE2 syntax, as Go's regexp package has it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Re2Pattern {
-    source: String,
-    compiled: Regex,
+    source: Arc<str>,
+    compiled: Arc<Automaton>,
 }
 
 /// Why a text is no RE2 pattern.
@@ -66,11 +82,19 @@ pub struct Re2Error {
 }
 
 impl Re2Pattern {
-    /// Reads and compiles a pattern.
+    /// Reads and compiles a pattern that is kept by itself.
     ///
     /// # Errors
     /// When Go would not compile it, or when it is too large: see [`MAX_PATTERN_BYTES`].
     pub fn new(source: &str) -> Result<Self, Re2Error> {
+        Self::within(source, &mut Pool::default())
+    }
+
+    /// Reads and compiles a pattern that is kept with others.
+    ///
+    /// # Errors
+    /// As for [`Re2Pattern::new`], and when those before it leave no room in the pool.
+    pub fn within(source: &str, pool: &mut Pool) -> Result<Self, Re2Error> {
         let error = |message, at| {
             let (shown, more) = source.char_indices().nth(200).map_or((source, ""), |(end, _)| (&source[..end], "…"));
             Re2Error { shown: format!("{shown}{more}"), message, at }
@@ -78,22 +102,36 @@ impl Re2Pattern {
         if source.len() > MAX_PATTERN_BYTES {
             return Err(error("it is longer than 64 KiB", 0));
         }
+        // Not even the reading is free.
+        if !pool.take(source.len()) {
+            return Err(error(FULL, 0));
+        }
         let translator = Translator { source, last_posix_end: source.rfind(":]"), ..Translator::default() };
-        let translated =
+        let (translated, wide_bytes) =
             translator.translate().map_err(|Fault(message, at)| error(message, source[..at].chars().count() + 1))?;
-        let compiled = RegexBuilder::new(&translated).nest_limit(MAX_NESTING).size_limit(MAX_COMPILED_BYTES).build();
-        let compiled = compiled.map_err(|failure| match failure {
-            // The syntax is the translator's own: nothing but its nesting can be wrong.
-            regex::Error::Syntax(_) => error("expression nests too deeply", 0),
-            _ => error(TOO_LARGE, 0),
+        if !pool.take(wide_bytes) {
+            return Err(error(FULL, 0));
+        }
+        // The syntax is the translator's own: nothing but its nesting can be wrong.
+        let config = syntax::Config::new().nest_limit(MAX_NESTING);
+        let hir = syntax::parse_with(&translated, &config).map_err(|_| error("expression nests too deeply", 0))?;
+        let compiled = pool.compile(&hir, MAX_COMPILED_BYTES, 0).map_err(|refused| match refused {
+            Refused::TooLarge => error(TOO_LARGE, 0),
+            Refused::Full => error(FULL, 0),
         })?;
-        Ok(Self { source: source.to_owned(), compiled })
+        Ok(Self { source: source.into(), compiled: Arc::new(compiled) })
     }
 
-    /// What `regexp.MatchString(source, text)` says: whether the pattern fits some part of the text.
-    #[must_use]
-    pub fn is_match(&self, text: &str) -> bool {
-        self.compiled.is_match(text)
+    /// What `regexp.MatchString(source, text)` says: whether the pattern fits some part of the text. Blocks: see the
+    /// module.
+    ///
+    /// # Errors
+    /// [`PatternError::TooSlow`]
+    pub fn is_match(&self, text: &str) -> Result<bool, PatternError> {
+        // What a search works out is not kept: a suite may have thousands of patterns, and a hostile text makes each of
+        // them work out megabytes.
+        let found = self.compiled.is_match(&mut None, text, &Deadline::from_now());
+        found.map_err(|_| PatternError::TooSlow { pattern: Arc::clone(&self.source) })
     }
 
     /// The pattern as written.
@@ -154,10 +192,13 @@ struct Translator<'a> {
     /// Where the last `:]` is. To look for one from each `[:` on would take quadratic time.
     last_posix_end: Option<usize>,
     wide_classes: usize,
+    /// What those take from the pool.
+    wide_bytes: usize,
 }
 
 impl<'a> Translator<'a> {
-    fn translate(mut self) -> Result<String, Fault> {
+    /// The translation, and what its wide classes take from the pool.
+    fn translate(mut self) -> Result<(String, usize), Fault> {
         let mut after_repetition = false;
         loop {
             let start = self.at;
@@ -183,7 +224,11 @@ impl<'a> Translator<'a> {
                 Some(c) => self.literal(c.into()),
             }
         }
-        if self.outer.is_empty() { Ok(self.out) } else { Err(Fault("missing closing )", self.group.start)) }
+        if self.outer.is_empty() {
+            Ok((self.out, self.wide_bytes))
+        } else {
+            Err(Fault("missing closing )", self.group.start))
+        }
     }
 
     fn rest(&self) -> &'a str {
@@ -369,6 +414,7 @@ impl<'a> Translator<'a> {
 
     fn count_wide_class(&mut self, start: usize) -> Result<(), Fault> {
         self.wide_classes += 1;
+        self.wide_bytes += if self.flags.fold { FOLDED_CLASS_BYTES } else { WIDE_CLASS_BYTES };
         if self.wide_classes > MAX_WIDE_CLASSES { Err(Fault(TOO_LARGE, start)) } else { Ok(()) }
     }
 
@@ -488,7 +534,7 @@ fn unicode_class(name: &str, positive: bool) -> Option<String> {
     let category = format!(r"\{sign}{{gc={name}}}");
     let script = format!(r"\{sign}{{sc={name}}}");
     // To ask is cheap: of the class, next to nothing is left to be compiled.
-    let known = |item: &str| Regex::new(&format!("[{item}&&a]")).is_ok();
+    let known = |item: &str| syntax::parse(&format!("[{item}&&a]")).is_ok();
     if known(&category) {
         return Some(category);
     }
@@ -562,14 +608,20 @@ mod tests {
         for (pattern, fits, others) in table {
             let whole = Re2Pattern::new(&format!(r"\A(?:{pattern})\z")).unwrap();
             for (texts, expected) in [(fits, true), (others, false)] {
-                texts.iter().for_each(|text| assert_eq!(whole.is_match(text), expected, "{pattern} on {text:?}"));
+                texts.iter().for_each(|text| assert_eq!(whole.is_match(text), Ok(expected), "{pattern} on {text:?}"));
             }
         }
-        let part = |pattern: &str, text| Re2Pattern::new(pattern).unwrap().is_match(text);
+        let part = |pattern: &str, text| Re2Pattern::new(pattern).unwrap().is_match(text).unwrap();
         assert!(part("b", "abc") && part("", "") && part("b$", "a\nb") && part("(?m)a$", "a\nb"));
         assert!(!part("^b", "a\nb") && !part("a$", "a\n"));
-        // No place inside a character is one.
-        assert!(!part(r"\B", "aéa") && part(r"\B", "éa") && part(r"\b", "éa") && part(r"a\Q\b", r"a\b"));
+        // No place inside a character is one, nor does it hide a match.
+        assert!(
+            !part(r"\B", "aéa")
+                && part(r"é|\B", "aéa")
+                && part(r"\B", "éa")
+                && part(r"\b", "éa")
+                && part(r"a\Q\b", r"a\b")
+        );
     }
 
     #[test]
@@ -619,7 +671,8 @@ mod tests {
             // One vector has neither: the file is refused.
             let Some(pattern) = assertion.get("pattern").or(assertion.get("value")) else { continue };
             let text = given.get("response").unwrap().get("response").unwrap();
-            let found = Re2Pattern::new(pattern.as_str().unwrap()).is_ok_and(|p| p.is_match(text.as_str().unwrap()));
+            let found = Re2Pattern::new(pattern.as_str().unwrap())
+                .is_ok_and(|pattern| pattern.is_match(text.as_str().unwrap()).unwrap());
             let passed = vector.get("expect").unwrap().get("status").unwrap().as_str() == Some("passed");
             assert_eq!(found, passed, "{vector}");
             count += 1;
@@ -645,6 +698,90 @@ mod tests {
         }
         assert_eq!(whole(&"[[:".repeat(20_000)), "missing closing ]");
         let linear = Re2Pattern::new("^(?:a*)*(?:a|a)*(a?){50}b$").unwrap();
-        assert!(!linear.is_match(&"a".repeat(100_000)));
+        assert_eq!(linear.is_match(&"a".repeat(100_000)), Ok(false));
+    }
+
+    #[test]
+    fn a_match_is_stopped_and_ordinary_patterns_are_not() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let text: String = (0..200_000).map(|_| if random.bool() { 'a' } else { 'b' }).collect();
+        // Where each of the last thousand letters may be the one that the rest is counted from, each byte is new work
+        // for each state. Without a limit that goes on for a minute.
+        for pattern in ["[ab]*a[ab]{900}[^ab]", "[^c]*a[^c]{1000}c"] {
+            let compiled = Re2Pattern::new(pattern).unwrap();
+            let before = std::time::Instant::now();
+            assert_eq!(compiled.is_match(&text), Err(PatternError::TooSlow { pattern: pattern.into() }));
+            assert!(before.elapsed().as_secs() < 3, "{pattern}: {:?}", before.elapsed());
+            assert_eq!(compiled.is_match("xyz"), Ok(false), "it is as good as new");
+        }
+        let error = Re2Pattern::new("[ab]*a[ab]{900}[^ab]").unwrap().is_match(&text).unwrap_err();
+        assert_eq!(error.to_string(), "pattern /[ab]*a[ab]{900}[^ab]/ took more than 250 ms of CPU time");
+        for (pattern, found) in [(r"\bab+a\b", false), ("(?i)B{9}|A{9}", true), ("^[ab]+$", true), (r"c\d+|\pN", false)]
+        {
+            assert_eq!(Re2Pattern::new(pattern).unwrap().is_match(&text), Ok(found), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_together_has_a_limit_together() {
+        let refused = |pattern: &str, pool: &mut Pool| Re2Pattern::within(pattern, pool).unwrap_err().message;
+        let mut pool = Pool::of(1 << 20);
+        let kept: Vec<_> = (0..100).map_while(|_| Re2Pattern::within("[^a]{100}", &mut pool).ok()).collect();
+        let bytes: usize = kept.iter().map(|pattern| pattern.compiled.bytes()).sum();
+        assert!((900 << 10..=1 << 20).contains(&bytes), "{} patterns of {bytes} bytes", kept.len());
+        assert_eq!(refused("a", &mut pool), FULL, "that the next one is small does not matter: it is plain which fit");
+        assert!(Re2Pattern::new("[^a]{100}").is_ok());
+
+        // What is too large by itself has been paid for, too, and what takes long to read.
+        let mut pool = Pool::of(MAX_COMPILED_BYTES + 1_000);
+        assert_eq!(refused(&"[^a]{1000}".repeat(10), &mut pool), TOO_LARGE);
+        assert_eq!(refused("[^a]{10}", &mut pool), FULL);
+        let mut pool = Pool::of(2 * FOLDED_CLASS_BYTES);
+        assert_eq!(refused(&r"(?i)[\x{0}-\x{10FFFF}]".repeat(2), &mut pool), FULL);
+        assert!(Re2Pattern::within(r"\pL\pL", &mut Pool::of(2 * FOLDED_CLASS_BYTES)).is_ok());
+    }
+
+    /// A pattern by chance, in the syntax of both.
+    fn any_pattern(random: &mut fastrand::Rng, depth: u32) -> String {
+        const ATOMS: [&str; 26] = [
+            "a", "b", "ab", "é", "😀", ".", r"\b", r"\B", "^", "$", r"\A", r"\z", r"\d", r"\w", r"\W", r"\s", "[ab]",
+            "[^a]", "[a-cé]", "[^é]", r"\pL", r"\PL", "(?i:a)", "(?m:^)", "(?m:$)", "(?s:.)",
+        ];
+        const COUNTS: [&str; 9] = ["*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "{0}"];
+        if depth == 0 {
+            return ATOMS[random.usize(..ATOMS.len())].to_owned();
+        }
+        let mut part = || any_pattern(random, depth - 1);
+        let parts = [part(), part(), part()];
+        match random.u32(..6) {
+            0 => parts.concat(),
+            1 => parts[..2].concat(),
+            2 => format!("(?:{}|{})", parts[0], parts[1]),
+            3 => format!("(?:{}|){}", parts[0], parts[1]),
+            4 => parts[0].clone(),
+            _ => format!("(?:{}){}", parts[0], COUNTS[random.usize(..COUNTS.len())]),
+        }
+    }
+
+    #[test]
+    fn what_is_found_is_what_the_regex_crate_finds() {
+        const LETTERS: [&str; 9] = ["a", "b", "A", "é", "😀", "\n", " ", "0", "_"];
+        const ROUNDS: usize = 300;
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut found = [0, 0];
+        for _ in 0..ROUNDS {
+            let pattern = any_pattern(&mut random, 3);
+            let Ok(compiled) = Re2Pattern::new(&pattern) else { continue };
+            let (translated, _) = Translator { source: &pattern, ..Translator::default() }.translate().ok().unwrap();
+            let other = regex::Regex::new(&translated).unwrap();
+            for _ in 0..20 {
+                let text: String = (0..random.usize(..12)).map(|_| LETTERS[random.usize(..LETTERS.len())]).collect();
+                // Its `is_match` overlooks a match behind an empty one inside a character: `é|\B` on "aéa".
+                let expected = other.find(&text).is_some();
+                found[usize::from(expected)] += 1;
+                assert_eq!(compiled.is_match(&text), Ok(expected), "{pattern} on {text:?}");
+            }
+        }
+        assert!(found.iter().all(|count| *count > ROUNDS), "{found:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::automaton::Pool;
 use super::error::{Finding, SuiteErrors, did_you_mean};
 use crate::json::Json;
 
@@ -12,6 +13,8 @@ pub(super) struct Reader<'a> {
     pub(super) case: Option<String>,
     /// The line that stands in every finding, where a dialect names the line on which a case starts.
     pub(super) line: Option<u32>,
+    /// What the patterns of the file may take.
+    pub(super) pool: Pool,
     /// Assertions that cannot be evaluated.
     pub(super) broken: Vec<Finding>,
     pub(super) errors: Vec<Finding>,
@@ -20,7 +23,15 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a str) -> Self {
-        Self { file, case: None, line: None, broken: Vec::new(), errors: Vec::new(), warnings: Vec::new() }
+        Self {
+            file,
+            case: None,
+            line: None,
+            pool: Pool::default(),
+            broken: Vec::new(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     pub(super) fn finding(&self, line: u32, field: Option<String>, message: String, hint: Option<String>) -> Finding {
