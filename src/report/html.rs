@@ -4,12 +4,13 @@
 //! that is very long is cut with a note: the JSON report has all of it. The page is well-formed XML too, so that a test can
 //! tell whether a text got out of its place.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use askama::Template;
 
 use super::words::{cut, exit, is_bad, money, tally, time, tokens, votes};
-use super::{Verdict, Verdicts, attempts_note, own_error, push_printable};
+use super::{Verdict, Verdicts, own_error, push_printable};
 use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
@@ -30,6 +31,8 @@ pub struct Pieces {
     verdicts: Verdicts,
     /// Positions of the suites to write.
     suites: Vec<usize>,
+    /// Cases of the suite at hand that passed in the baseline and did not now.
+    regressions: HashSet<String>,
     next: Next,
 }
 
@@ -47,7 +50,7 @@ impl Pieces {
     #[must_use]
     pub fn new(run: Run, verdicts: Verdicts, only: Option<usize>) -> Self {
         let suites = only.map_or_else(|| (0..run.suites.len()).collect(), |suite| vec![suite]);
-        Self { run, verdicts, suites, next: Next::Open }
+        Self { run, verdicts, suites, regressions: HashSet::new(), next: Next::Open }
     }
 
     fn open(&mut self) -> askama::Result<String> {
@@ -63,6 +66,7 @@ impl Pieces {
     fn suite(&mut self, suite: usize, position: usize) -> askama::Result<String> {
         let info = &self.run.suites[self.suites[suite]];
         self.next = Next::Case { suite, position, left: info.cases };
+        self.regressions = info.comparison.iter().flat_map(|compared| compared.regressions.iter().cloned()).collect();
         Suite::of(&self.run, &self.verdicts, info).render()
     }
 
@@ -75,7 +79,7 @@ impl Pieces {
             let verdict = self.verdicts.get(case).filter(|verdict| *verdict.case.suite == *info.path);
             let Some(verdict) = verdict else { continue };
             self.next = Next::Case { suite, position, left: left - 1 };
-            return Case::of(verdict, case, info).render();
+            return Case::of(verdict, case, &self.regressions).render();
         }
         self.next = self.suite_or_close(suite + 1, position);
         Ok("</section>\n".to_owned())
@@ -142,6 +146,16 @@ impl<'a> Text<'a> {
         let cut = cut(text, most);
         Self { text: cut.text, note: cut.note() }
     }
+}
+
+/// The label of a case. Nobody reads hundreds of letters of it.
+fn short(mut label: String) -> String {
+    let cut = cut(&label, 300);
+    if cut.rest > 0 {
+        label.truncate(cut.text.len());
+        label.push('…');
+    }
+    label
 }
 
 /// A list as it is shown, and how many entries are left out.
@@ -291,11 +305,17 @@ impl<'a> Suite<'a> {
             ];
             lists.map(|(name, ids)| (name, texts(ids))).into_iter().filter(|(_, ids)| !ids.items.is_empty()).collect()
         });
-        let bad: Vec<(usize, Sign, String)> = (0..verdicts.len())
-            .filter_map(|position| Some((position, verdicts.get(position)?)))
-            .filter(|(_, verdict)| *verdict.case.suite == *info.path && is_bad(verdict.result.outcome))
-            .map(|(position, verdict)| (position, Sign::of(verdict.result.outcome), verdict.case.label()))
-            .collect();
+        let mut bad = List { items: Vec::new(), rest: 0 };
+        for (position, verdict) in (0..verdicts.len()).filter_map(|at| Some((at, verdicts.get(at)?))) {
+            if *verdict.case.suite != *info.path || !is_bad(verdict.result.outcome) {
+                continue;
+            }
+            if bad.items.len() < MAX_NAMED {
+                bad.items.push((position, Sign::of(verdict.result.outcome), short(verdict.case.label())));
+            } else {
+                bad.rest += 1;
+            }
+        }
         let totals = if run.suites.len() == 1 { run.totals } else { verdicts.totals_of(info) };
         Self {
             info,
@@ -307,7 +327,7 @@ impl<'a> Suite<'a> {
             baseline: info.comparison.as_ref().map(|compared| Text::of(&compared.baseline_run_id, MAX_TEXT)),
             compared: compared.unwrap_or_default(),
             differences: texts(info.comparison.as_ref().map(|it| it.differences.as_slice()).unwrap_or_default()),
-            bad: List::of(bad.into_iter(), MAX_NAMED),
+            bad,
         }
     }
 }
@@ -326,7 +346,6 @@ struct Case<'a> {
     time: String,
     facts: Vec<Fact<'a>>,
     error: Option<Text<'a>>,
-    attempts: Option<String>,
     earlier: List<Earlier<'a>>,
     warnings: List<Text<'a>>,
     assertions: List<Assertion<'a>>,
@@ -373,9 +392,8 @@ struct Call<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn of(verdict: Verdict<'a>, anchor: usize, suite: &SuiteInfo) -> Self {
+    fn of(verdict: Verdict<'a>, anchor: usize, regressions: &HashSet<String>) -> Self {
         let result = verdict.result;
-        let regressions = suite.comparison.iter().flat_map(|compared| &compared.regressions);
         let label = verdict.case.label();
         let warnings: Vec<&String> = result.warning.iter().chain(&result.warnings).collect();
         let is_dialogue = !result.turns.is_empty() || !result.checkpoints.is_empty();
@@ -384,14 +402,13 @@ impl<'a> Case<'a> {
             anchor,
             sign: Sign::of(result.outcome),
             is_bad: is_bad(result.outcome),
-            regressed: is_bad(result.outcome) && regressions.into_iter().any(|id| *id == label),
+            regressed: is_bad(result.outcome) && regressions.contains(&*verdict.case.case_id),
             flaky: result.is_flaky(),
-            label,
-            name: Text::of(verdict.name, MAX_TEXT),
+            label: short(label),
+            name: Text::of(verdict.own_name(), MAX_TEXT),
             time: time(result.transcript.duration),
             facts: case_facts(verdict),
             error: own_error(result).map(|error| Text::of(error, MAX_TEXT)),
-            attempts: attempts_note(result).filter(|_| result.earlier.is_empty()),
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
             assertions: List::of(result.assertions.iter().map(Assertion::of), MAX_ITEMS),

@@ -223,7 +223,7 @@ impl<'a> Section<'a> {
         let regressions = info.comparison.iter().flat_map(|compared| &compared.regressions);
         let regressions: HashSet<&str> = regressions.map(String::as_str).collect();
         bad.sort_by_key(|verdict| {
-            (verdict.result.outcome == Outcome::Skipped, !regressions.contains(verdict.case.label().as_str()))
+            (verdict.result.outcome == Outcome::Skipped, !regressions.contains(&*verdict.case.case_id))
         });
         let totals = if run.suites.len() == 1 { run.totals } else { verdicts.totals_of(info) };
         Self { info, totals, bad, others, regressions, is_only: run.suites.len() == 1 }
@@ -295,8 +295,9 @@ impl<'a> Section<'a> {
 
     /// A case that did not pass, in a row of the table.
     fn row(&self, verdict: Verdict<'_>) -> String {
-        let Verdict { case, name, result, .. } = verdict;
-        let regressed = if self.regressions.contains(case.label().as_str()) { " **regression**" } else { "" };
+        let Verdict { case, result, .. } = verdict;
+        let name = verdict.own_name();
+        let regressed = if self.regressions.contains(&*case.case_id) { " **regression**" } else { "" };
         let name = if name.is_empty() { String::new() } else { format!("<br>{}", code(name, MAX_SHORT)) };
         let error = result.error.as_deref().map(|error| code(error, MAX_SHORT * 2)).unwrap_or_default();
         format!(
@@ -341,7 +342,8 @@ impl<'a> Section<'a> {
             return;
         }
         let row = |verdict: &&Verdict<'_>| {
-            let Verdict { case, name, result, .. } = verdict;
+            let Verdict { case, result, .. } = verdict;
+            let name = verdict.own_name();
             let name = if name.is_empty() { String::new() } else { code(name, MAX_SHORT) };
             let time = time(result.transcript.duration).replace(' ', "&nbsp;");
             page.add(&format!("| {} | {} | {name} | {time} |\n", sign(result.outcome), code(&case.label(), MAX_SHORT)))

@@ -48,6 +48,13 @@ pub struct Verdict<'a> {
     pub result: &'a CaseResult,
 }
 
+impl<'a> Verdict<'a> {
+    /// What the case is about, unless that is just its id again.
+    fn own_name(&self) -> &'a str {
+        if *self.name == *self.case.case_id { "" } else { self.name }
+    }
+}
+
 impl Verdicts {
     /// Takes an event; those that are no verdicts are ignored.
     pub fn take(&mut self, event: &Arc<RunEvent>) {
