@@ -41,19 +41,23 @@ pub fn report(run: &Run, verdicts: &Verdicts, only: Option<usize>) -> String {
     let suites: Vec<Section<'_>> = suites.map(|suite| Section::of(run, suite, verdicts)).collect();
     let mut page = Page { text: head(run, &suites, only.is_some()), most: MAX_REPORT - MAX_END };
     let mut left_out = LeftOut::default();
-    let (mut told, quiet): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.has_news());
-    // Those with trouble first: the room may not last.
-    told.sort_by_key(|suite| suite.bad.is_empty());
-    for (index, suite) in told.iter().enumerate() {
-        let share = page.room() / (told.len() - index);
-        let share = share.max(MIN_SUITE).min(page.room());
-        if share < MIN_SUITE {
-            left_out.suites += told.len() - index;
-            left_out.unnamed += told[index..].iter().map(|suite| suite.bad.len()).sum::<usize>();
-            break;
+    let (told, quiet): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.has_news());
+    // Those with trouble first, for the room may not last; of them the small ones, so that the others get what they leave.
+    let mut order: Vec<usize> = (0..told.len()).collect();
+    order.sort_by_key(|at| (told[*at].bad.is_empty(), told[*at].bad.len()));
+    let mut written = vec![String::new(); told.len()];
+    let mut room = page.room();
+    for (index, at) in order.iter().enumerate() {
+        if room < MIN_SUITE {
+            left_out.suites += 1;
+            left_out.unnamed += told[*at].bad.len();
+            continue;
         }
-        page.text.push_str(&suite.written(share, &mut left_out));
+        let share = (room / (told.len() - index)).max(MIN_SUITE);
+        written[*at] = told[*at].written(share, &mut left_out);
+        room = room.saturating_sub(written[*at].len());
     }
+    page.text.extend(written);
     for suite in told.iter().chain(&quiet) {
         suite.add_others(&mut page, &mut left_out);
     }
@@ -708,5 +712,22 @@ mod tests {
         assert!(text.len() <= MAX_REPORT, "{}", text.len());
         let shown = text.matches("\n### `s").count();
         assert!(shown > 20 && text.contains(&format!("suites that are not shown: {}", 300 - shown)), "{shown} {text}");
+    }
+    #[test]
+    fn small_suites_leave_their_room_to_the_others() {
+        let ids: Vec<String> = (0..1_500).map(|number| format!("case-{number:05}")).collect();
+        let cases = |small: bool| {
+            let big = ids.iter().map(|id| ("evals/a.golden.json", id.as_str(), failed("no")));
+            let others = ["b", "c", "d"].map(|suite| (suite, "one", failed("no")));
+            sample::verdicts(big.chain(others.into_iter().filter(|_| small)))
+        };
+        let (mut run, _) = sample::run(vec![("a", failed("no"))]);
+        let alone = report(&run, &cases(false), None);
+        run.suites.extend(["b", "c", "d"].map(|path| SuiteInfo { path: path.to_owned(), ..run.suites[0].clone() }));
+        let shared = report(&run, &cases(true), None);
+        let named = |text: &str| ids.iter().filter(|id| text.contains(id.as_str())).count();
+        assert!(named(&shared) * 10 > named(&alone) * 8, "{} of {}", named(&shared), named(&alone));
+        let place = |suite: &str| shared.find(&format!("\n### `{suite}`")).expect("each suite is there");
+        assert!(place("evals/a.golden.json") < place("b") && place("b") < place("d"), "in the order of the run");
     }
 }
