@@ -208,7 +208,8 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
 
-    /// Write the result to this file too; its ending says the format (.json, .jsonl, .xml for JUnit); may be given several times
+    /// Write the result to this file too; its ending says the format: .json, .jsonl, .xml for JUnit, .md for a comment on a
+    /// pull request, .html for a browser; may be given several times
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
@@ -586,7 +587,7 @@ fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     let unknown = args.output.iter().find(|file| format_of(file).is_none());
     if let Some(file) = unknown {
         return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-            .hint("results are written as .json, .jsonl or .xml (JUnit)"));
+            .hint("results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html"));
     }
     if args.detach {
         return Ok(());

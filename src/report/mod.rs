@@ -6,16 +6,21 @@
 pub mod console;
 pub mod console_framework;
 pub mod history;
+pub mod html;
 pub mod jsonl;
 pub mod junit;
+pub mod markdown;
+#[cfg(test)]
+mod sample;
 pub mod suite_result;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
-use crate::verdict::{CaseResult, Outcome};
+use crate::verdict::{CaseResult, Outcome, Totals};
 
 /// The cases of a run with their verdicts, in the order of the plan. Fed with the events of a log, in any part of it.
 #[derive(Debug, Default)]
@@ -44,6 +49,13 @@ pub struct Verdict<'a> {
     pub result: &'a CaseResult,
 }
 
+impl<'a> Verdict<'a> {
+    /// What the case is about, unless that is just its id again.
+    fn own_name(&self) -> &'a str {
+        if *self.name == *self.case.case_id { "" } else { self.name }
+    }
+}
+
 impl Verdicts {
     /// Takes an event; those that are no verdicts are ignored.
     pub fn take(&mut self, event: &Arc<RunEvent>) {
@@ -66,6 +78,14 @@ impl Verdicts {
     /// The verdicts on the cases of one suite, in file order.
     pub fn of_suite<'a>(&'a self, suite: &'a str) -> impl Iterator<Item = Verdict<'a>> + 'a {
         self.all().filter(move |verdict| &*verdict.case.suite == suite)
+    }
+
+    /// Sums over the cases of one suite.
+    #[must_use]
+    pub fn totals_of(&self, suite: &SuiteInfo) -> Totals {
+        let mut totals = Totals { total: suite.cases, ..Totals::default() };
+        self.of_suite(&suite.path).for_each(|verdict| totals.add(verdict.result));
+        totals
     }
 
     /// All verdicts, in the order of the plan.
@@ -108,6 +128,10 @@ pub enum Format {
     Jsonl,
     /// `JUnit` XML.
     Junit,
+    /// Markdown that fits into a comment on a pull request.
+    Markdown,
+    /// A page for a browser, in one file.
+    Html,
 }
 
 /// Pieces of the text of a report, or why it cannot be written.
@@ -115,7 +139,7 @@ pub type Pieces = Box<dyn Iterator<Item = Result<String, String>> + Send>;
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Json, Self::Jsonl, Self::Junit];
+    pub const ALL: [Self; 5] = [Self::Json, Self::Jsonl, Self::Junit, Self::Markdown, Self::Html];
 
     /// Its name on the wire.
     #[must_use]
@@ -124,6 +148,8 @@ impl Format {
             Self::Json => "json",
             Self::Jsonl => "jsonl",
             Self::Junit => "junit",
+            Self::Markdown => "markdown",
+            Self::Html => "html",
         }
     }
 
@@ -134,6 +160,8 @@ impl Format {
             Self::Json => "json",
             Self::Jsonl => "jsonl",
             Self::Junit => "xml",
+            Self::Markdown => "md",
+            Self::Html => "html",
         }
     }
 
@@ -153,6 +181,11 @@ impl Format {
             Self::Junit => {
                 let report = junit::report(&run, &verdicts, only).map_err(|error| error.to_string());
                 Box::new(std::iter::once(report))
+            }
+            Self::Markdown => Box::new(std::iter::once_with(move || Ok(markdown::report(&run, &verdicts, only)))),
+            Self::Html => {
+                let text = |piece: askama::Result<String>| piece.map_err(|error| error.to_string());
+                Box::new(html::Pieces::new(run, verdicts, only).map(text))
             }
         }
     }
@@ -210,19 +243,47 @@ pub fn attempts_note(result: &CaseResult) -> Option<String> {
     })
 }
 
+/// The error of a case, unless it is what an assertion says, where that is shown beside it.
+fn own_error(result: &CaseResult) -> Option<&str> {
+    let is_said = result.failed_assertion.is_some() && result.assertions.iter().any(|it| !it.reason.is_empty());
+    result.error.as_deref().filter(|error| !is_said && !error.is_empty())
+}
+
 /// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing
 /// are written as escapes.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
+        push_printable(&mut out, c);
+    }
+    out
+}
+
+/// The same for a text of several lines, which stay lines; so do tabs.
+#[must_use]
+pub fn printable_lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
         match c {
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.extend(c.escape_unicode());
-            }
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
+            '\n' | '\t' => out.push(c),
+            '\r' if rest.peek() == Some(&'\n') => {}
+            c => push_printable(&mut out, c),
         }
     }
     out
+}
+
+fn push_printable(out: &mut String, c: char) {
+    match c {
+        // Marks and overrides of direction.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            out.extend(c.escape_unicode());
+        }
+        // No characters at all: XML cannot hold them.
+        '\u{fffe}' | '\u{ffff}' => out.extend(c.escape_unicode()),
+        c if c.is_control() => out.extend(c.escape_default()),
+        c => out.push(c),
+    }
 }

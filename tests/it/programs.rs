@@ -726,8 +726,15 @@ fn framework_flags() {
 {"id": "late", "input": "slow", "timeout": "200ms"}
 "#,
     );
-    let ended = place.run(&["run", "-i", "t.jsonl", "-n", &agent, "-o", "r.jsonl", "-o", "r.json", "-o", "r.xml"]);
+    let ended = place.run(&[
+        "run", "-i", "t.jsonl", "-n", &agent, "-o", "r.jsonl", "-o", "r.json", "-o", "r.xml", "-o", "r.md", "-o",
+        "r.html",
+    ]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    for (file, text) in [("r.md", "## ❌ failed: 1 of 4 cases passed, 2 failed, 1 skipped"), ("r.html", "</html>\n")] {
+        let report = std::fs::read_to_string(place.path().join(file)).expect("a report");
+        assert!(report.contains(text), "{text}: {report}");
+    }
     for text in [
         "ℹ Input: t.jsonl (4 test cases)",
         "✗ [bad] first (0.0s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: expected \"bye\"",

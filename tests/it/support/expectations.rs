@@ -221,6 +221,11 @@ impl Check<'_> {
         if let Some(junit) = &expect.junit {
             self.junit(junit);
         }
+        self.equal("html_well_formed", expect.html_well_formed.as_ref(), || {
+            let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+            let page = observed.reports.get("r.html").and_then(|bytes| std::str::from_utf8(bytes).ok());
+            page.is_some_and(|page| roxmltree::Document::parse_with_options(page, options).is_ok())
+        });
         for part in expect.console_has_no.iter().flatten() {
             self.is(!self.output.contains(part.as_str()), "console_has_no", part, || {
                 format!("{:?}", clip(&observed.output()))
@@ -516,6 +521,11 @@ mod tests {
         }
         let broken = Observed { junit: Some(b"<a>\x1b</a>".to_vec()), ..observed() };
         assert_ne!(check(r#"{"junit": {"well_formed": true}}"#, &broken), Vec::<String>::new());
+        for (page, expected) in [("<p>a<br/></p>", "true"), ("<p>a<br></p>", "false")] {
+            let reports = BTreeMap::from([("r.html".to_owned(), page.into())]);
+            let expect = format!(r#"{{"html_well_formed": {expected}}}"#);
+            assert_eq!(check(&expect, &Observed { reports, ..observed() }), Vec::<String>::new(), "{page}");
+        }
         let reports = BTreeMap::from([("r.jsonl".to_owned(), vec![0xff])]);
         assert_ne!(check(r#"{"reports_valid_utf8": true}"#, &Observed { reports, ..observed() }), Vec::<String>::new());
         for expect in [r#"{"regressions": []}"#, r#"{"stale": false}"#, r#"{"totals": {"fail": 0}}"#] {

@@ -139,8 +139,13 @@ pub(crate) fn observe(folder: &Path, run: &Run, limits: Limits) -> Result<Observ
 }
 
 /// Names of the report files that `-o` asks for.
-const REPORTS: &[(ReportFormat, &str)] =
-    &[(ReportFormat::Json, "r.json"), (ReportFormat::Jsonl, "r.jsonl"), (ReportFormat::Junit, "r.xml")];
+const REPORTS: &[(ReportFormat, &str)] = &[
+    (ReportFormat::Json, "r.json"),
+    (ReportFormat::Jsonl, "r.jsonl"),
+    (ReportFormat::Junit, "r.xml"),
+    (ReportFormat::Markdown, "r.md"),
+    (ReportFormat::Html, "r.html"),
+];
 
 fn command_of_agent(work: &Path, home: &Path, run: &Run, log: &Path) -> std::process::Command {
     let mut agent = command(env!("CARGO_BIN_EXE_forge-sidecar"), home);

@@ -90,6 +90,8 @@ pub(crate) enum ReportFormat {
     Json,
     Jsonl,
     Junit,
+    Markdown,
+    Html,
     Console,
 }
 
@@ -118,6 +120,7 @@ pub(crate) struct Expect {
     pub(crate) distinct_conversations: Option<usize>,
     pub(crate) max_total_ms: Option<u64>,
     pub(crate) junit: Option<Junit>,
+    pub(crate) html_well_formed: Option<bool>,
     pub(crate) console_has_no: Option<Vec<String>>,
     pub(crate) reports_valid_utf8: Option<bool>,
     #[serde(default, deserialize_with = "one_or_many")]

@@ -1,0 +1,644 @@
+//! A page for a browser: one file that needs nothing else, not even a script.
+//!
+//! The templates beside this file say how it looks; here is what they show. Each text is escaped by [`Escape`], and one
+//! that is very long is cut with a note: the JSON report has all of it. The page is well-formed XML too, so that a test can
+//! tell whether a text got out of its place.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use askama::Template;
+
+use super::words::{cut, exit, is_bad, money, tally, time, tokens, votes};
+use super::{Verdict, Verdicts, own_error, push_printable};
+use crate::conversation::{Payload, ToolCall, ToolOutcome};
+use crate::event::{Run, State, SuiteInfo};
+use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
+
+/// Most bytes of an answer.
+const MAX_ANSWER: usize = 64 << 10;
+/// Most bytes of another text.
+const MAX_TEXT: usize = 16 << 10;
+/// Most entries of a list in a case, such as its tool calls: with the lengths above it bounds a piece.
+const MAX_ITEMS: usize = 200;
+/// Most cases that are named at the head of a suite.
+const MAX_NAMED: usize = 100;
+
+/// The page in pieces, each made when it is asked for: head, then head and cases of each suite.
+#[derive(Debug)]
+pub struct Pieces {
+    run: Run,
+    verdicts: Verdicts,
+    /// Positions of the suites to write.
+    suites: Vec<usize>,
+    /// Cases of the suite at hand that passed in the baseline and did not now.
+    regressions: HashSet<String>,
+    next: Next,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Open,
+    Suite { suite: usize, position: usize },
+    Case { suite: usize, position: usize, left: u32 },
+    Close,
+    Nothing,
+}
+
+impl Pieces {
+    /// The page of all suites of a run, or of the one at `only`.
+    #[must_use]
+    pub fn new(run: Run, verdicts: Verdicts, only: Option<usize>) -> Self {
+        let suites = only.map_or_else(|| (0..run.suites.len()).collect(), |suite| vec![suite]);
+        Self { run, verdicts, suites, regressions: HashSet::new(), next: Next::Open }
+    }
+
+    fn open(&mut self) -> askama::Result<String> {
+        self.next = self.suite_or_close(0, 0);
+        let only = if let [only] = self.suites[..] { self.run.suites.get(only) } else { None };
+        Page::of(&self.run, &self.verdicts, only).render()
+    }
+
+    fn suite_or_close(&self, suite: usize, position: usize) -> Next {
+        if suite < self.suites.len() { Next::Suite { suite, position } } else { Next::Close }
+    }
+
+    fn suite(&mut self, suite: usize, position: usize) -> askama::Result<String> {
+        let info = &self.run.suites[self.suites[suite]];
+        self.next = Next::Case { suite, position, left: info.cases };
+        self.regressions = info.comparison.iter().flat_map(|compared| compared.regressions.iter().cloned()).collect();
+        Suite::of(&self.run, &self.verdicts, info).render()
+    }
+
+    /// The next case of a suite, or its end. The cases of a suite stand together.
+    fn case_or_end(&mut self, suite: usize, mut position: usize, left: u32) -> askama::Result<String> {
+        let info = &self.run.suites[self.suites[suite]];
+        while left > 0 && position < self.verdicts.len() {
+            let case = position;
+            position += 1;
+            let verdict = self.verdicts.get(case).filter(|verdict| *verdict.case.suite == *info.path);
+            let Some(verdict) = verdict else { continue };
+            self.next = Next::Case { suite, position, left: left - 1 };
+            return Case::of(verdict, case, &self.regressions).render();
+        }
+        self.next = self.suite_or_close(suite + 1, position);
+        Ok("</section>\n".to_owned())
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = askama::Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.next {
+            Next::Open => Some(self.open()),
+            Next::Suite { suite, position } => Some(self.suite(suite, position)),
+            Next::Case { suite, position, left } => Some(self.case_or_end(suite, position, left)),
+            Next::Close => {
+                self.next = Next::Nothing;
+                Some(Ok("</main>\n</body>\n</html>\n".to_owned()))
+            }
+            Next::Nothing => None,
+        }
+    }
+}
+
+/// The escape of everything that the templates show: markup becomes text, control characters and those that turn the
+/// direction of writing become escapes. Line breaks and tabs stay.
+#[derive(Debug, Clone, Copy)]
+pub struct Escape;
+
+impl askama::filters::Escaper for Escape {
+    fn write_escaped_str<W: fmt::Write>(&self, mut to: W, text: &str) -> fmt::Result {
+        to.write_str(&escaped(text))
+    }
+}
+
+/// Somebody else's text, safe inside an element or a quoted attribute.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            '\r' if rest.peek() == Some(&'\n') => {}
+            c => push_printable(&mut out, c),
+        }
+    }
+    out
+}
+
+/// A text as it is shown, with a note when it is cut.
+#[derive(Debug)]
+struct Text<'a> {
+    text: &'a str,
+    note: Option<String>,
+}
+
+impl<'a> Text<'a> {
+    fn of(text: &'a str, most: usize) -> Self {
+        let cut = cut(text, most);
+        Self { text: cut.text, note: cut.note() }
+    }
+}
+
+/// The label of a case. Nobody reads hundreds of letters of it.
+fn short(mut label: String) -> String {
+    let cut = cut(&label, 300);
+    if cut.rest > 0 {
+        label.truncate(cut.text.len());
+        label.push('…');
+    }
+    label
+}
+
+/// A list as it is shown, and how many entries are left out.
+#[derive(Debug)]
+struct List<T> {
+    items: Vec<T>,
+    rest: usize,
+}
+
+impl<T> List<T> {
+    fn of(items: impl ExactSizeIterator<Item = T>, most: usize) -> Self {
+        let rest = items.len().saturating_sub(most);
+        Self { items: items.take(most).collect(), rest }
+    }
+}
+
+/// A fact with its name.
+struct Fact<'a> {
+    name: &'static str,
+    value: Text<'a>,
+    /// What is said behind it, in our words.
+    more: String,
+}
+
+/// How an outcome looks: `class` is also its word.
+#[derive(Debug, Clone, Copy)]
+struct Sign {
+    mark: &'static str,
+    class: &'static str,
+}
+
+impl Sign {
+    const fn of(outcome: Outcome) -> Self {
+        let mark = match outcome {
+            Outcome::Passed => "✓",
+            Outcome::Failed => "✗",
+            Outcome::Errored => "!",
+            Outcome::Skipped => "○",
+        };
+        Self { mark, class: outcome.name() }
+    }
+}
+
+/// Head of the page.
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    title: &'a str,
+    state: &'static str,
+    class: &'static str,
+    tally: String,
+    trouble: Option<Text<'a>>,
+    facts: Vec<Fact<'a>>,
+    warnings: List<Text<'a>>,
+}
+
+impl<'a> Page<'a> {
+    fn of(run: &'a Run, verdicts: &Verdicts, only: Option<&'a SuiteInfo>) -> Self {
+        let totals = match only {
+            Some(suite) if run.suites.len() > 1 => verdicts.totals_of(suite),
+            _ => run.totals,
+        };
+        let title = match (only, run.suites.as_slice()) {
+            (Some(suite), _) => suite.tool_name.as_str(),
+            (None, _) => run.spec.agent_id.as_str(),
+        };
+        let class = match run.state {
+            State::Passed if totals.passed == 0 => "skipped",
+            State::Passed => "passed",
+            State::Failed => "failed",
+            _ => "errored",
+        };
+        Self {
+            title: cut(title, 200).text,
+            state: run.state.name(),
+            class,
+            tally: tally(&totals),
+            trouble: run.error.as_ref().map(|fault| Text::of(&fault.message, MAX_TEXT)),
+            facts: facts(run, &totals),
+            warnings: List::of(run.warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
+        }
+    }
+}
+
+/// What the run was: who was tested, when, and what it took.
+fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
+    let mut facts = Vec::new();
+    let mut fact = |name, value: &'a str, more: String| {
+        if !value.is_empty() || !more.is_empty() {
+            facts.push(Fact { name, value: Text::of(value, 500), more });
+        }
+    };
+    fact("Agent", &run.spec.agent_id, String::new());
+    if let Some(card) = &run.agent {
+        if card.name != run.spec.agent_id {
+            fact("Name", &card.name, String::new());
+        }
+        fact("Version", &card.version, String::new());
+        fact("Model", &card.model, String::new());
+        fact("Provider", &card.provider_name, String::new());
+    }
+    if run.agent_endpoint != run.spec.agent_id {
+        fact("Address", &run.agent_endpoint, String::new());
+    }
+    fact("Run", &run.run_id, String::new());
+    fact("Started", "", run.created_at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string());
+    let took = run.finished_at.and_then(|end| end.duration_since(run.created_at).try_into().ok());
+    fact("Took", "", took.map(time).unwrap_or_default());
+    fact("Case time", "", time(totals.duration));
+    fact("Tokens", "", tokens(&totals.usage).unwrap_or_default());
+    fact("Cost", "", totals.usage.cost.map(money).unwrap_or_default());
+    let selected = if run.spec.is_selective() { "only selected cases" } else { "" };
+    fact("Selection", "", selected.to_owned());
+    fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run.exit_code())));
+    facts
+}
+
+/// Head of a suite.
+#[derive(Template)]
+#[template(path = "suite.html")]
+struct Suite<'a> {
+    info: &'a SuiteInfo,
+    path: Text<'a>,
+    tool: Text<'a>,
+    tally: String,
+    stale: bool,
+    warnings: List<Text<'a>>,
+    baseline: Option<Text<'a>>,
+    /// What came of the comparison: what it is called, and the cases.
+    compared: Vec<(&'static str, List<Text<'a>>)>,
+    differences: List<Text<'a>>,
+    /// Cases that did not pass, by their anchors.
+    bad: List<(usize, Sign, String)>,
+}
+
+impl<'a> Suite<'a> {
+    fn of(run: &Run, verdicts: &Verdicts, info: &'a SuiteInfo) -> Self {
+        let stale = info.staleness.iter().flat_map(|today| &today.warnings).map(|warning| &warning.text);
+        let warnings: Vec<&String> = stale.chain(&info.warnings).collect();
+        let texts = |texts: &'a [String]| List::of(texts.iter().map(|text| Text::of(text, MAX_TEXT)), MAX_ITEMS);
+        let compared = info.comparison.as_ref().map(|compared| {
+            let lists = [
+                ("Regressions", &compared.regressions),
+                ("Newly passing", &compared.new_passes),
+                ("New cases", &compared.new_cases),
+                ("Vanished cases", &compared.vanished_cases),
+            ];
+            lists.map(|(name, ids)| (name, texts(ids))).into_iter().filter(|(_, ids)| !ids.items.is_empty()).collect()
+        });
+        let mut bad = List { items: Vec::new(), rest: 0 };
+        for (position, verdict) in (0..verdicts.len()).filter_map(|at| Some((at, verdicts.get(at)?))) {
+            if *verdict.case.suite != *info.path || !is_bad(verdict.result.outcome) {
+                continue;
+            }
+            if bad.items.len() < MAX_NAMED {
+                bad.items.push((position, Sign::of(verdict.result.outcome), short(verdict.case.label())));
+            } else {
+                bad.rest += 1;
+            }
+        }
+        let totals = if run.suites.len() == 1 { run.totals } else { verdicts.totals_of(info) };
+        Self {
+            info,
+            path: Text::of(&info.path, MAX_TEXT),
+            tool: Text::of(&info.tool_name, MAX_TEXT),
+            tally: tally(&totals),
+            stale: info.staleness.as_ref().is_some_and(|today| today.stale),
+            warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
+            baseline: info.comparison.as_ref().map(|compared| Text::of(&compared.baseline_run_id, MAX_TEXT)),
+            compared: compared.unwrap_or_default(),
+            differences: texts(info.comparison.as_ref().map(|it| it.differences.as_slice()).unwrap_or_default()),
+            bad,
+        }
+    }
+}
+
+/// One case.
+#[derive(Template)]
+#[template(path = "case.html")]
+struct Case<'a> {
+    anchor: usize,
+    sign: Sign,
+    is_bad: bool,
+    regressed: bool,
+    flaky: bool,
+    label: String,
+    name: Text<'a>,
+    time: String,
+    facts: Vec<Fact<'a>>,
+    error: Option<Text<'a>>,
+    earlier: List<Earlier<'a>>,
+    warnings: List<Text<'a>>,
+    assertions: List<Assertion<'a>>,
+    turns: List<Turn<'a>>,
+    missing: Vec<(Text<'a>, bool)>,
+    /// `None`: it is a dialogue, whose turns stand there, or it was not run.
+    answer: Option<Text<'a>>,
+    calls: List<Call<'a>>,
+}
+
+struct Earlier<'a> {
+    number: usize,
+    sign: Sign,
+    why: String,
+    error: Text<'a>,
+    time: String,
+}
+
+struct Assertion<'a> {
+    sign: Sign,
+    name: Text<'a>,
+    reason: Text<'a>,
+    written: Option<Text<'a>>,
+    /// What the votes of a validator add up to, in words.
+    votes: String,
+    replies: List<Text<'a>>,
+}
+
+struct Turn<'a> {
+    number: usize,
+    input: Text<'a>,
+    output: Text<'a>,
+    reached: Vec<Text<'a>>,
+}
+
+struct Call<'a> {
+    name: Text<'a>,
+    /// What came of it, in a word.
+    word: &'static str,
+    class: &'static str,
+    time: String,
+    /// What is shown below: arguments and what came back, each with its name.
+    parts: Vec<(&'static str, Text<'a>)>,
+}
+
+impl<'a> Case<'a> {
+    fn of(verdict: Verdict<'a>, anchor: usize, regressions: &HashSet<String>) -> Self {
+        let result = verdict.result;
+        let label = verdict.case.label();
+        let warnings: Vec<&String> = result.warning.iter().chain(&result.warnings).collect();
+        let is_dialogue = !result.turns.is_empty() || !result.checkpoints.is_empty();
+        let missing = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_none());
+        Self {
+            anchor,
+            sign: Sign::of(result.outcome),
+            is_bad: is_bad(result.outcome),
+            regressed: is_bad(result.outcome) && regressions.contains(&*verdict.case.case_id),
+            flaky: result.is_flaky(),
+            label: short(label),
+            name: Text::of(verdict.own_name(), MAX_TEXT),
+            time: time(result.transcript.duration),
+            facts: case_facts(verdict),
+            error: own_error(result).map(|error| Text::of(error, MAX_TEXT)),
+            earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
+            warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
+            assertions: List::of(result.assertions.iter().map(Assertion::of), MAX_ITEMS),
+            turns: List::of(result.turns.iter().enumerate().map(|turn| Turn::of(result, turn)), MAX_ITEMS),
+            missing: missing
+                .map(|checkpoint| (Text::of(&checkpoint.id, MAX_TEXT), checkpoint.required))
+                .take(MAX_ITEMS)
+                .collect(),
+            answer: (!is_dialogue && result.outcome != Outcome::Skipped)
+                .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
+            calls: List::of(result.transcript.tool_calls.iter().map(Call::of), MAX_ITEMS),
+        }
+    }
+}
+
+fn case_facts(verdict: Verdict<'_>) -> Vec<Fact<'_>> {
+    let CaseResult { cause, blame, transcript, total_turns, messages_count, .. } = verdict.result;
+    let labels = verdict.labels;
+    let ours = |name, more: String| Fact { name, value: Text::of("", 0), more };
+    let theirs = |name, value| Fact { name, value: Text::of(value, 500), more: String::new() };
+    let mut facts = Vec::new();
+    facts.extend(cause.map(|cause| ours("cause", cause.name().to_owned())));
+    facts.extend(blame.map(|blame| ours("blame", blame.name().to_owned())));
+    facts.extend(labels.difficulty.as_deref().map(|text| theirs("difficulty", text)));
+    facts.extend(labels.bug_ref.as_deref().map(|text| theirs("bug", text)));
+    facts.extend(labels.created_at.as_deref().map(|text| theirs("since", text)));
+    facts.extend(labels.tags.iter().take(MAX_ITEMS).map(|text| theirs("tag", text)));
+    if *messages_count > 1 {
+        facts.push(ours("messages", messages_count.to_string()));
+    }
+    if *total_turns > 1 {
+        facts.push(ours("turns", total_turns.to_string()));
+    }
+    if let Some(usage) = &transcript.usage {
+        facts.extend(tokens(usage).map(|tokens| ours("tokens", tokens)));
+        facts.extend(usage.cost.map(|cost| ours("cost", money(cost))));
+    }
+    facts
+}
+
+impl<'a> Earlier<'a> {
+    fn of((index, attempt): (usize, &'a Attempt)) -> Self {
+        let Attempt { outcome, cause, blame, error, duration } = attempt;
+        let blame = blame.map(|blame: Blame| format!(", blame {}", blame.name())).unwrap_or_default();
+        Self {
+            number: index + 1,
+            sign: Sign::of(*outcome),
+            why: format!("{}{blame}", cause.map_or("", Cause::name)),
+            error: Text::of(error.as_deref().unwrap_or_default(), MAX_TEXT),
+            time: time(*duration),
+        }
+    }
+}
+
+impl<'a> Assertion<'a> {
+    fn of(assertion: &'a AssertionResult) -> Self {
+        let opinion = assertion.opinion.as_ref();
+        let replies = opinion.map(|opinion| opinion.replies.as_slice()).unwrap_or_default();
+        Self {
+            sign: Sign::of(assertion.outcome),
+            name: Text::of(&assertion.name, MAX_TEXT),
+            reason: Text::of(&assertion.reason, MAX_TEXT),
+            written: assertion.written.as_ref().map(|written| Text::of(written.as_str(), MAX_TEXT)),
+            votes: opinion.map(votes).unwrap_or_default(),
+            replies: List::of(replies.iter().map(|reply| Text::of(reply, MAX_TEXT)), MAX_ITEMS),
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn of(result: &'a CaseResult, (index, turn): (usize, &'a crate::verdict::Turn)) -> Self {
+        let number = index + 1;
+        let reached = result.checkpoints.iter().filter(|checkpoint| {
+            checkpoint.reached_at_turn.is_some_and(|turn| usize::try_from(turn).is_ok_and(|turn| turn == number))
+        });
+        Self {
+            number,
+            input: Text::of(&turn.input, MAX_TEXT),
+            output: Text::of(&turn.output, MAX_TEXT),
+            reached: reached.take(MAX_ITEMS).map(|checkpoint| Text::of(&checkpoint.id, MAX_TEXT)).collect(),
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    fn of(call: &'a ToolCall) -> Self {
+        let mut parts = Vec::new();
+        let mut add = |(json, other), payload: &'a Payload| match payload {
+            Payload::Json(text) => parts.push((json, Text::of(text.as_str(), MAX_TEXT))),
+            Payload::Malformed(text) => parts.push((other, Text::of(text, MAX_TEXT))),
+        };
+        if let Some(params) = &call.params {
+            add(("arguments", "arguments, which are no JSON"), params);
+        }
+        if let Some(ToolOutcome::Result(Some(result))) = &call.outcome {
+            add(("result", "result, which is no JSON"), result);
+        }
+        if let Some(ToolOutcome::Error(fault)) = &call.outcome {
+            parts.push(("error", Text::of(&fault.message, MAX_TEXT)));
+        }
+        let (word, class) = match call.outcome {
+            Some(ToolOutcome::Result(_)) => ("", "passed"),
+            Some(ToolOutcome::Error(_)) => ("failed", "failed"),
+            None => ("no result", "skipped"),
+        };
+        let time = call.duration.map(time).unwrap_or_default();
+        Self { name: Text::of(&call.name, MAX_TEXT), word, class, time, parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{self, HOSTILE, failed, passed};
+
+    fn written((run, verdicts): (Run, Verdicts)) -> String {
+        Pieces::new(run, verdicts, None).collect::<askama::Result<String>>().expect("a page")
+    }
+
+    /// Reads the page as strictly as there is: one text that got out of its place, and it is no XML any more.
+    fn read(page: &str) -> roxmltree::Document<'_> {
+        let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        roxmltree::Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}\n{page}"))
+    }
+
+    fn words(page: &roxmltree::Document<'_>) -> String {
+        let style = |node: &roxmltree::Node<'_, '_>| node.parent().is_some_and(|parent| parent.has_tag_name("style"));
+        let texts = page.descendants().filter(|node| node.is_text() && !style(node));
+        let text = texts.filter_map(|node| node.text()).collect::<Vec<_>>().join(" ");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn everything_is_shown() {
+        let page = written(sample::of_everything());
+        let document = read(&page);
+        let words = words(&document);
+        for part in [
+            "errored demo 2 of 7 cases passed, 2 failed, 1 errored, 1 not run, 1 skipped, 1 flaky",
+            "Version 1.2 Model small",
+            "Run run-1 Started 2026-01-02 03:04:05 UTC Took 2.5 s",
+            "Cost $0.0120 (estimated) Exit code 3 (a case could not be judged, or was not run)",
+            "the description is another one",
+            "Compared with run run-0 . Regressions worse Newly passing better",
+            "✗ worse about worse regression ⚠ 1 1.5 s",
+            "failed cause assertion blame agent difficulty edge bug BUG-7",
+            "responseContains {\"type\": \"contains\"} expected \"x\"",
+            "✗ validator score 0.25, 2 of 3 votes agreeing no way",
+            "Answer The answer.",
+            "look 120 ms arguments {\"id\":9007199254740993} result [1,2]",
+            "book failed 120 ms arguments {\"id\":9007199254740993} error no seats",
+            "odd no result 120 ms arguments, which are no JSON {oops",
+            "user · turn 1 I want to pay. agent ✓ greeted What?",
+            "Checkpoints that were not reached paid (required)",
+            "better about better flaky",
+            "attempt 1 assertion, blame agent 20 ms wrong",
+            "tokens 10 in, 5 out",
+            "There is no answer.",
+        ] {
+            assert!(words.contains(part), "{part}\n in\n{words}");
+        }
+        let cases =
+            document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "details")));
+        let open: Vec<bool> = cases.map(|case| case.has_attribute("open")).collect();
+        assert_eq!(open, [false, true, true, true, false, false, false], "only what did not pass is open");
+    }
+
+    #[test]
+    fn it_needs_nothing_from_elsewhere() {
+        let page = written(sample::of_everything());
+        assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"));
+        for node in read(&page).descendants().filter(roxmltree::Node::is_element) {
+            let name = node.tag_name().name();
+            assert!(!["script", "link", "img", "iframe", "object", "base", "form", "svg"].contains(&name), "{name}");
+            for attribute in node.attributes() {
+                let is_own = attribute.name() != "href" || attribute.value().starts_with("#case-");
+                assert!(is_own && attribute.name() != "src" && !attribute.name().starts_with("on"), "{attribute:?}");
+            }
+        }
+        assert!(!page.contains("url(") && !page.contains("@import"));
+    }
+
+    #[test]
+    fn hostile_text_stays_text() {
+        let cases: Vec<_> = HOSTILE.iter().map(|text| (*text, failed(text))).collect();
+        let (mut run, verdicts) = sample::run(cases);
+        let plain = read(&written((run.clone(), sample::run(vec![("a", failed("a")); HOSTILE.len()]).1)))
+            .descendants()
+            .filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "pre")))
+            .count();
+        run.spec.agent_id = HOSTILE.concat();
+        run.suites[0].warnings = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
+        let page = written((run, verdicts));
+        let document = read(&page);
+        let blocks = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "pre")));
+        assert!(blocks.count() >= plain, "none is swallowed");
+        assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<b>bold"), "{page}");
+        let strange = |c: &char| {
+            c.is_control() && !"\n\t".contains(*c) || ('\u{202a}'..='\u{202e}').contains(c) || *c == '\u{fffe}'
+        };
+        assert_eq!(page.chars().find(strange), None);
+        assert!(words(&document).contains("</script><script>alert(1)</script>"), "it is shown as it is");
+    }
+
+    #[test]
+    fn pieces_stay_small_whatever_is_in_them() {
+        let long = "answer & ".repeat(600_000);
+        let mut result = failed(&long);
+        let call = sample::call("look", None);
+        result.transcript.tool_calls = vec![call; 5_000];
+        let (run, verdicts) = sample::run(vec![("long", result), ("short", passed("x"))]);
+        let pieces: Vec<String> = Pieces::new(run, verdicts, None).map(|piece| piece.expect("text")).collect();
+        assert_eq!(pieces.len(), 6, "head, suite, two cases, two ends");
+        assert!(pieces.iter().all(|piece| piece.len() < 400_000), "{:?}", pieces.iter().map(String::len).max());
+        let page = pieces.concat();
+        let words = words(&read(&page));
+        assert!(words.contains("Cut here: 5.3 MB more in the JSON report."), "{words}");
+        assert!(words.contains("4800 more in the JSON report."), "{words}");
+    }
+
+    #[test]
+    fn a_page_of_one_suite_of_several() {
+        let (mut run, _) = sample::run(vec![("a", passed("one"))]);
+        let mut other = run.suites[0].clone();
+        other.path = "other.golden.json".to_owned();
+        run.suites.push(other);
+        let cases = [("evals/a.golden.json", "a", passed("one")), ("other.golden.json", "a", failed("two"))];
+        let verdicts = sample::verdicts(cases.into_iter());
+        let page: String = Pieces::new(run, verdicts, Some(1)).map(|piece| piece.expect("text")).collect();
+        let words = words(&read(&page));
+        assert!(words.contains("0 of 1 case passed, 1 failed") && !words.contains("evals/a"), "{words}");
+    }
+}

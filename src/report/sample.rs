@@ -1,0 +1,209 @@
+//! Runs for the tests of reports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Verdicts;
+use crate::conversation::{
+    AgentCard, Cost, Fault, JsonText, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
+};
+use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
+use crate::plan::RunSpec;
+use crate::suite::Labels;
+use crate::suite::staleness::{Staleness, StalenessWarning};
+use crate::verdict::baseline::Comparison;
+use crate::verdict::{
+    AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals, Turn,
+};
+
+/// Texts that want to be more than text.
+pub(super) const HOSTILE: &[&str] = &[
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)> <b>bold</b>",
+    "\"><a href='javascript:alert(1)'>x</a>",
+    "[x](javascript:alert(1)) ![i](http://example.com/i.png) <http://example.com> www.example.com",
+    "```\n# big\n@everyone\n````text\n</details></code></pre>\n",
+    "~~~\n<!-- -->\n\n# big\n\n| a | b |\n|---|---|\n| c | d |",
+    "@everyone | a | b | `c` ``d`` \\| e \\",
+    "`",
+    " ```",
+    "|",
+    "||``||",
+    "esc:\u{1b}[31m nul:\0 bell:\u{7} csi:\u{9b} cr:\rx del:\u{7f} vt:\u{b} ff:\u{c}",
+    "bidi:\u{202e}txt.exe\u{2066}\u{200f}\u{61c} none:\u{fffe}\u{ffff}",
+    "]]> &lt; &#64; &amp; <![CDATA[x]]> <?php ?>",
+];
+
+fn result(outcome: Outcome, answer: &str, millis: u64) -> CaseResult {
+    let transcript =
+        Transcript { response: answer.to_owned(), duration: Duration::from_millis(millis), ..Transcript::default() };
+    CaseResult::without_assertions(outcome, Cause::AgentError, Blame::Agent, "", transcript)
+}
+
+pub(super) fn passed(answer: &str) -> CaseResult {
+    CaseResult { cause: None, blame: None, error: None, ..result(Outcome::Passed, answer, 10) }
+}
+
+/// A case that failed by an assertion, with the same words everywhere.
+pub(super) fn failed(text: &str) -> CaseResult {
+    let start = &text[..text.floor_char_boundary(2_000)];
+    CaseResult {
+        cause: Some(Cause::Assertion),
+        error: Some(format!("responseContains: {start}")),
+        failed_assertion: Some("responseContains".to_owned()),
+        assertions: vec![assertion("responseContains", Outcome::Failed, start)],
+        warnings: vec![start.to_owned()],
+        ..result(Outcome::Failed, text, 1_500)
+    }
+}
+
+pub(super) fn errored(error: &str) -> CaseResult {
+    CaseResult { error: Some(error.to_owned()), ..result(Outcome::Errored, "", 30) }
+}
+
+fn assertion(name: &str, outcome: Outcome, reason: &str) -> AssertionResult {
+    AssertionResult {
+        name: name.to_owned(),
+        outcome,
+        reason: reason.to_owned(),
+        unresolved_tokens: Vec::new(),
+        blame: None,
+        written: None,
+        opinion: None,
+    }
+}
+
+pub(super) fn call(name: &str, outcome: Option<ToolOutcome>) -> ToolCall {
+    ToolCall {
+        call_id: "1".to_owned(),
+        name: name.to_owned(),
+        params: JsonText::new(r#"{"id":9007199254740993}"#).ok().map(Json::Json),
+        outcome,
+        duration: Some(Duration::from_millis(120)),
+    }
+}
+
+/// Verdicts on cases: suite, id, result.
+pub(super) fn verdicts<'a>(cases: impl Iterator<Item = (&'a str, &'a str, CaseResult)>) -> Verdicts {
+    let mut verdicts = Verdicts::default();
+    for (suite, id, result) in cases {
+        let case = CaseRef { suite: suite.into(), case_id: id.into(), repeat: 1, attempt: 1 };
+        let labels = Labels {
+            difficulty: Some("edge".to_owned()),
+            bug_ref: Some("BUG-7".to_owned()),
+            created_at: None,
+            tags: vec!["x".to_owned()],
+        };
+        let planned = Payload::CasePlanned { name: format!("about {id}"), labels };
+        for payload in [planned, Payload::CaseFinished(Box::new(result))] {
+            let at = "2026-01-02T03:04:05Z".parse().expect("a time");
+            verdicts.take(&Arc::new(RunEvent { sequence: 1, at, case: Some(case.clone()), turn: 0, payload }));
+        }
+    }
+    verdicts
+}
+
+/// A run of one suite, `evals/a.golden.json`.
+pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Verdicts) {
+    let total = u32::try_from(cases.len()).expect("few cases");
+    let mut totals = Totals { total, ..Totals::default() };
+    for (_, result) in &cases {
+        totals.add(result);
+    }
+    let suite = SuiteInfo {
+        path: "evals/a.golden.json".to_owned(),
+        tool_name: "demo".to_owned(),
+        tier: "golden".to_owned(),
+        eval_file_hash: "0123456789ab".to_owned(),
+        cases: total,
+        warnings: Vec::new(),
+        staleness: None,
+        comparison: None,
+    };
+    let run = Run {
+        run_id: "run-1".to_owned(),
+        spec: RunSpec::new("demo", vec![suite.path.clone()]),
+        state: State::of(&totals),
+        totals,
+        created_at: "2026-01-02T03:04:05Z".parse().expect("a time"),
+        finished_at: "2026-01-02T03:04:07.5Z".parse().ok(),
+        last_sequence: 1,
+        error: None,
+        warnings: Vec::new(),
+        agent: Some(AgentCard {
+            name: "Demo".to_owned(),
+            version: "1.2".to_owned(),
+            model: "small".to_owned(),
+            ..AgentCard::default()
+        }),
+        agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
+        suites: vec![suite],
+    };
+    (run, verdicts(cases.into_iter().map(|(id, result)| ("evals/a.golden.json", id, result))))
+}
+
+/// Every outcome, a dialogue, tools, a validator, a flaky case, a baseline and a stale suite.
+pub(super) fn of_everything() -> (Run, Verdicts) {
+    let opinion = Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2 };
+    let mut worse = failed("The answer.");
+    worse.error = Some("responseContains: expected \"x\"".to_owned());
+    worse.assertions = vec![
+        assertion("responseNonEmpty", Outcome::Passed, ""),
+        AssertionResult {
+            written: JsonText::new(r#"{"type": "contains"}"#).ok(),
+            ..assertion("responseContains", Outcome::Failed, "expected \"x\"")
+        },
+        AssertionResult { opinion: Some(opinion), ..assertion("validator", Outcome::Failed, "") },
+    ];
+    let json = JsonText::new("[1,2]").ok().map(Json::Json);
+    let odd = ToolCall { params: Some(Json::Malformed("{oops".to_owned())), ..call("odd", None) };
+    worse.transcript.tool_calls = vec![
+        call("look", Some(ToolOutcome::Result(json))),
+        call("book", Some(ToolOutcome::Error(Fault::message("no seats")))),
+        odd,
+    ];
+    let cost = Cost { nano_usd: 12_000_000, estimated: true };
+    worse.transcript.usage =
+        Some(Usage { input_tokens: Some(10), output_tokens: Some(5), cost: Some(cost), ..Usage::default() });
+    let turn = |input: &str, output: &str| Turn { input: input.to_owned(), output: output.to_owned() };
+    let checkpoint =
+        |id: &str, reached_at_turn| CheckpointResult { id: id.to_owned(), reached_at_turn, required: true };
+    let dialogue = CaseResult {
+        cause: Some(Cause::MaxTurns),
+        error: Some("the dialogue used up its turns".to_owned()),
+        turns: vec![turn("I want to pay.", "What?"), turn("Pay!", "No.")],
+        checkpoints: vec![checkpoint("greeted", Some(1)), checkpoint("paid", None)],
+        total_turns: 2,
+        ..result(Outcome::Failed, "No.", 700)
+    };
+    let better = CaseResult {
+        earlier: vec![Attempt::of(&CaseResult {
+            cause: Some(Cause::Assertion),
+            error: Some("wrong".to_owned()),
+            ..result(Outcome::Failed, "", 20)
+        })],
+        ..passed("yes")
+    };
+    let (mut run, verdicts) = run(vec![
+        ("good", passed("yes")),
+        ("dialogue", dialogue),
+        ("broken", errored("the agent hung up")),
+        ("worse", worse),
+        ("better", better),
+        ("late", CaseResult::not_run(Cause::Cancelled, Blame::Daemon, "the run was cancelled")),
+        ("off", CaseResult::passed_over(Transcript::default())),
+    ]);
+    let suite = &mut run.suites[0];
+    suite.staleness = Some(Staleness {
+        stale: true,
+        warnings: vec![StalenessWarning { text: "the description is another one".to_owned(), short: String::new() }],
+        ..Staleness::default()
+    });
+    suite.comparison = Some(Comparison {
+        baseline_run_id: "run-0".to_owned(),
+        regressions: vec!["worse".to_owned()],
+        new_passes: vec!["better".to_owned()],
+        ..Comparison::default()
+    });
+    (run, verdicts)
+}
