@@ -12,10 +12,15 @@ pub(super) struct CheckArgs {
     /// Eval files, folders or glob patterns
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
+
+    /// Let cases send files from outside the folder of their suite
+    #[arg(long)]
+    allow_outside: bool,
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
-    let inputs = Inputs::read(&args.paths, &[], &Defaults { simulator: Some("any".to_owned()) })?;
+    let defaults = Defaults { simulator: Some("any".to_owned()), files_outside: args.allow_outside };
+    let inputs = Inputs::read(&args.paths, &[], &defaults)?;
     for warning in inputs.suites.iter().flat_map(|suite| &suite.warnings) {
         print(&format!("⚠ {}\n", printable(&warning.to_string())))?;
     }

@@ -133,7 +133,7 @@ impl Inputs {
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
             match suite::read(&path.display().to_string(), &text, defaults, &mut pool) {
                 Ok(mut suite) => {
-                    errors.extend(add_files(&mut bundle, &suite, &path, &name)?);
+                    errors.extend(add_files(&mut bundle, &suite, &path, &name, defaults.files_outside)?);
                     if suite.snapshot_cases().next().is_some() {
                         match add_answers(&mut bundle, &path, &name)? {
                             Ok(home) => homes.push(home),
@@ -301,8 +301,14 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
 }
 
 /// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it
-/// is refused like a path that does.
-fn add_files(bundle: &mut Bundle, suite: &Suite, path: &Path, name: &str) -> Result<Vec<Finding>, CliError> {
+/// is refused like a path that does, unless files from `outside` are allowed.
+fn add_files(
+    bundle: &mut Bundle,
+    suite: &Suite,
+    path: &Path,
+    name: &str,
+    outside: bool,
+) -> Result<Vec<Finding>, CliError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut findings = Vec::new();
     let files = suite.cases.iter().flat_map(|case| case.files.iter().map(move |file| (case, file)));
@@ -310,7 +316,7 @@ fn add_files(bundle: &mut Bundle, suite: &Suite, path: &Path, name: &str) -> Res
         let read = || -> Result<Vec<u8>, String> {
             let real = folder.join(file).canonicalize().map_err(|error| error.to_string())?;
             let root = folder.canonicalize().map_err(|error| error.to_string())?;
-            if !real.starts_with(root) {
+            if !real.starts_with(root) && !outside {
                 return Err("it is a link that leads out of the folder of the suite".to_owned());
             }
             std::fs::read(real).map_err(|error| error.to_string())

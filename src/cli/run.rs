@@ -97,6 +97,10 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "AGENT")]
     simulator: Option<String>,
 
+    /// Let cases send files from outside the folder of their suite
+    #[arg(long)]
+    allow_outside: bool,
+
     /// The connector that the agent is told, in place of that of the cases
     #[arg(short, long, value_name = "NAME")]
     connector: Option<String>,
@@ -267,7 +271,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     }
     let http = HttpAgent::start(args.agent_name(), daemon.as_deref()).await?;
     args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
-    let defaults = Defaults { simulator: args.simulator.clone() };
+    let defaults = Defaults { simulator: args.simulator.clone(), files_outside: args.allow_outside };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
     // A dry run asks nobody for values that nobody compares with.

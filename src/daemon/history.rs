@@ -66,7 +66,7 @@ async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(
 /// The case as its suite has it: the bundle of the run is kept as long as the run.
 async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Result<Case, Status> {
     let packed = manager.bundles().file(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
-    let defaults = Defaults { simulator: run.spec.simulator.clone() };
+    let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
     let find = move || {
         let bundle = Bundle::open(&packed).ok()?;
         let read = suite::read(&suite, bundle.text(&suite)?, &defaults, &mut Pool::default()).ok()?;

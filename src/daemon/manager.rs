@@ -304,7 +304,7 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
 /// The pure part of accepting a run.
 fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateError> {
     let bundle = Bundle::open(packed)?;
-    let defaults = Defaults { simulator: spec.simulator.clone() };
+    let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
     let contents = RefCell::default();
     let mut pool = Pool::default();
     let mut suites = Vec::new();

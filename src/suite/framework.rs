@@ -56,6 +56,7 @@ pub(super) fn read(
     pool: &mut Pool,
 ) -> Result<Suite, SuiteErrors> {
     let mut reader = Reader::new(path);
+    reader.files_outside = defaults.files_outside;
     if again.is_none() {
         reader.pool = std::mem::take(pool);
     }
@@ -110,6 +111,7 @@ pub(super) fn read_case(path: &str, bytes: &[u8], line: u32, defaults: &Defaults
     let gone = || of_file(path, line, "it is no case".to_owned(), None);
     let Some(Ok(object)) = Objects::new(bytes, line).next() else { return Err(gone()) };
     let mut reader = Reader::new(path);
+    reader.files_outside = defaults.files_outside;
     reader.line = Some(object.json.line);
     let case = reader.framework_case(&object.json, &mut HashMap::new(), defaults);
     reader.refuse()?;
@@ -179,20 +181,29 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("mp4", "video/mp4"),
 ];
 
-/// A path below the folder of a suite, without `.` and `..`.
-fn plain_path(path: &str) -> Result<String, String> {
-    if path.starts_with('/') || path.contains('\\') {
+/// A path from the folder of a suite without `.`, and without `..` but at its beginning, if it may lead outside.
+fn plain_path(path: &str, outside: bool) -> Result<String, String> {
+    if (path.starts_with('/') && !outside) || path.contains('\\') {
         return Err(format!("{path:?} is no path from the folder of the suite"));
     }
-    let mut parts: Vec<&str> = Vec::new();
+    let (mut above, mut parts): (usize, Vec<&str>) = (0, Vec::new());
     for part in path.split('/') {
         match part {
-            ".." if parts.pop().is_none() => return Err(format!("{path:?} leads out of the folder of the suite")),
+            ".." if parts.pop().is_none() => above += 1,
             "" | "." | ".." => {}
             part => parts.push(part),
         }
     }
-    if parts.is_empty() { Err("it names no file".to_owned()) } else { Ok(parts.join("/")) }
+    if parts.is_empty() {
+        return Err("it names no file".to_owned());
+    }
+    match (above, path.strip_prefix('/')) {
+        // Nothing lies above the root.
+        (_, Some(_)) => Ok(format!("/{}", parts.join("/"))),
+        (0, None) => Ok(parts.join("/")),
+        (above, None) if outside => Ok(format!("{}{}", "../".repeat(above), parts.join("/"))),
+        (_, None) => Err(format!("{path:?} leads out of the folder of the suite")),
+    }
 }
 
 /// Most bytes of one object.
@@ -503,13 +514,13 @@ impl Reader<'_> {
         };
         let (source, ending) = match source.strip_prefix("file:") {
             None => (Source::Uri(source.to_owned()), None),
-            Some(file) => match plain_path(file.strip_prefix("//").unwrap_or(file)) {
+            Some(file) => match plain_path(file.strip_prefix("//").unwrap_or(file), self.files_outside) {
                 Ok(path) => {
                     let ending = path.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
                     (Source::File(path), ending)
                 }
                 Err(why) => {
-                    let hint = "files are named from the folder of the suite, as in file://./fixtures/receipt.jpg";
+                    let hint = "files are named from the folder of the suite, as in file://./fixtures/receipt.jpg; --allow-outside allows others";
                     self.error(json.line, format_args!("{field}.source"), why, Some(hint.to_owned()));
                     return None;
                 }

@@ -71,10 +71,24 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// The name of one of its files where the suite itself is called `path`.
+    /// The name of one of its files in a bundle in which the suite itself is called `path`. What lies above the bundle's
+    /// root, or at a place of its own, gets a folder that says so.
     #[must_use]
     pub fn file_beside(path: &str, file: &str) -> String {
-        path.rsplit_once('/').map_or_else(|| file.to_owned(), |(folder, _)| format!("{folder}/{file}"))
+        if let Some(file) = file.strip_prefix('/') {
+            return format!("_root/{file}");
+        }
+        let mut parts: Vec<&str> = path.split('/').collect();
+        parts.pop();
+        let mut above = 0;
+        for part in file.split('/') {
+            match part {
+                ".." if parts.pop().is_none() => above += 1,
+                ".." => {}
+                part => parts.push(part),
+            }
+        }
+        format!("{}{}", "_above/".repeat(above), parts.join("/"))
     }
 
     /// Everything that people should hear about the file before they run it.
@@ -105,6 +119,8 @@ impl Dialect {
 pub struct Defaults {
     /// Who plays the user in dynamic cases.
     pub simulator: Option<String>,
+    /// Cases may send files from outside the folder of their suite. In a bundle that is harmless: there is nothing else.
+    pub files_outside: bool,
 }
 
 /// The tiers of the Eval Runner Contract, and that of its newer runner.

@@ -13,6 +13,8 @@ pub(super) struct Reader<'a> {
     pub(super) case: Option<String>,
     /// The line that stands in every finding, where a dialect names the line on which a case starts.
     pub(super) line: Option<u32>,
+    /// Whether cases may send files from outside the folder of the file.
+    pub(super) files_outside: bool,
     /// What the patterns of the file may take.
     pub(super) pool: Pool,
     /// Assertions that cannot be evaluated.
@@ -27,6 +29,7 @@ impl<'a> Reader<'a> {
             file,
             case: None,
             line: None,
+            files_outside: false,
             pool: Pool::default(),
             broken: Vec::new(),
             errors: Vec::new(),

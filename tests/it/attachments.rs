@@ -132,10 +132,25 @@ fn files_of_a_case() {
         ("file:///etc/passwd", "is no path from the folder of the suite"),
         ("file://a/../../secret.txt", "leads out of the folder of the suite"),
         ("file://link.txt", "is a link that leads out"),
+        ("file://../../../secret.txt", "leads out of the folder of the suite"),
     ] {
         place.write("suites/bad.jsonl", &case("bad", &[part("image", source)]));
         let ended = place.run(&["run", "suites/bad.jsonl", "-n", &agent]);
         assert_eq!(ended.code, Some(2), "{source}: {}{}", ended.stdout, ended.stderr);
         assert!(ended.stderr.contains(why) && ended.stderr.contains("\"bad\""), "{source}: {}", ended.stderr);
+    }
+
+    // Unless its owner says so.
+    let agent = clerk(&runtime, &["attachments"]);
+    let secret = format!("file://{}", place.path().join("secret.txt").display());
+    let sources = ["file://../secret.txt", "file://a/../../secret.txt", "file://link.txt", &secret];
+    let parts: Vec<String> = sources.iter().map(|source| part("image", source)).collect();
+    for name in ["suites/bad.jsonl", "bad.jsonl"] {
+        place.write(name, &case("bad", &parts[usize::from(name == "bad.jsonl") * 3..]));
+        let ended = place.run(&["run", name, "-n", &agent, "--allow-outside", "-o", "out.jsonl"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let lines = std::fs::read_to_string(place.path().join("out.jsonl")).expect("lines");
+        let sent = lines.matches("text/plain secret.txt 9 inline true").count();
+        assert_eq!(sent, if name == "bad.jsonl" { 1 } else { 3 }, "{lines}");
     }
 }

@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When one of them fails, or none of its cases can be used.
 pub(super) async fn generate(client: &Client, args: &RunArgs, inputs: &mut Inputs) -> Result<(), CliError> {
-    let defaults = Defaults { simulator: args.simulator.clone() };
+    let defaults = Defaults { simulator: args.simulator.clone(), files_outside: false };
     for generator in std::mem::take(&mut inputs.generators) {
         let texts = ask(client, args, &generator, inputs).await?;
         for text in inputs.add_generated(&generator, texts, &defaults)? {

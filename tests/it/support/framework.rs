@@ -85,7 +85,7 @@ fn read(vector: &Vector, flags: &Flags) -> Result<Result<Suite, String>, Unanswe
 }
 
 fn parse(text: &str, flags: &Flags) -> Result<Suite, String> {
-    let defaults = Defaults { simulator: flags.simulator.clone() };
+    let defaults = Defaults { simulator: flags.simulator.clone(), files_outside: false };
     suite::parse("vector.jsonl", text.as_bytes(), &defaults).map_err(|errors| errors.to_string())
 }
 
