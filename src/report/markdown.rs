@@ -1,7 +1,7 @@
 //! Markdown for people who read a pull request: what did not pass first, and never more than a comment can hold.
 //!
 //! **Whatever an agent or a suite wrote stands in a code span, a fence, or an escaped `<code>`**, and nowhere else: only
-//! there can it open no markup and mention nobody. See [`code`], [`fence`] and [`in_html`].
+//! there can it open no markup and mention nobody. See `code`, `fence` and `in_html`.
 //!
 //! The room for the whole is shared out between the suites that have something to say; what is left goes to the cases that
 //! passed. What does not fit is counted, and the end says where it is.
