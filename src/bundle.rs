@@ -78,6 +78,8 @@ pub enum Role {
     Baseline,
     /// The stored answers of a suite, beside it.
     Answers,
+    /// A script, below `scripts/`.
+    Script,
     /// A file that a case sends to the agent.
     Attachment,
 }

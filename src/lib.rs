@@ -22,6 +22,7 @@ pub mod check;
 pub mod event;
 pub mod wire;
 pub mod peer;
+pub mod script;
 pub mod run;
 pub mod report;
 pub mod store;

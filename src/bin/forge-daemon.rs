@@ -51,8 +51,13 @@ struct Args {
     log_format: Option<LogFormat>,
 }
 
+fn main() -> ExitCode {
+    // Before anything else: a worker has no runtime, and takes no arguments that people know.
+    forge::script::worker::main().unwrap_or_else(start)
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn start() -> ExitCode {
     let args = Args::parse();
     let Args { listen, data_dir, insecure, log, log_format, .. } = args;
     let overrides = Overrides { listen, data_dir, insecure, log, log_format };

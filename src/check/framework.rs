@@ -45,8 +45,21 @@ pub enum Reply {
         /// What else was said, where a validator was asked.
         opinion: Option<Opinion>,
     },
-    /// Nobody decided, and why.
-    Failed(String),
+    /// Nobody decided.
+    Failed {
+        /// Why.
+        why: String,
+        /// What was said all the same.
+        opinion: Option<Opinion>,
+    },
+}
+
+impl Reply {
+    /// Nobody decided, and nothing else was said.
+    #[must_use]
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self::Failed { why: why.into(), opinion: None }
+    }
 }
 
 /// What came of the questions, by the position of the claim.
@@ -94,8 +107,8 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
             blame,
             written: Some(claim.written.clone()),
             opinion: match replies.get(&position) {
-                Some(Reply::Judged { opinion, .. }) => opinion.clone(),
-                _ => None,
+                Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
+                None => None,
             },
         }
     });
@@ -275,7 +288,7 @@ fn decided(reply: Option<&Reply>, who: &str, blame: Blame) -> Result<Verdict, Un
         Some(Reply::Judged { passed, reason, .. }) => {
             Ok(Verdict::of(*passed, || if reason.is_empty() { format!("{who} says no") } else { reason.clone() }))
         }
-        Some(Reply::Failed(why)) => Err(Unevaluated { why: format!("{who} failed: {why}"), blame }),
+        Some(Reply::Failed { why, .. }) => Err(Unevaluated { why: format!("{who} failed: {why}"), blame }),
         None => Err(Unevaluated { why: format!("{who} was not asked"), blame }),
     }
 }

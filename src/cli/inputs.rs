@@ -1,11 +1,13 @@
 //! Paths, folders and globs → suites and their bundle.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CliError, Exit};
 use crate::bundle::{Bundle, BundleError, Role, text_of};
+use crate::run::JUDGES;
+use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::suite::answers::Answers;
 use crate::suite::automaton::Pool;
 use crate::suite::error::{Finding, SuiteErrors};
@@ -134,6 +136,7 @@ impl Inputs {
             match suite::read(&path.display().to_string(), &text, defaults, &mut pool) {
                 Ok(mut suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name, defaults.files_outside)?);
+                    errors.extend(add_scripts(&mut bundle, &mut suite, &path)?);
                     if suite.snapshot_cases().next().is_some() {
                         match add_answers(&mut bundle, &path, &name)? {
                             Ok(home) => homes.push(home),
@@ -298,6 +301,62 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
     let packed = Answers::file_of(name);
     bundle.add(&packed, Role::Answers, bytes).map_err(|error| refused(&home.file, &error))?;
     Ok(Ok(home))
+}
+
+/// Packs the scripts that the cases of a suite name, with all that they import. They lie in the folder `scripts` beside the
+/// suite, or in one above it; a script that is nowhere is told, and its assertions cannot be evaluated.
+fn add_scripts(bundle: &mut Bundle, suite: &mut Suite, path: &Path) -> Result<Vec<Finding>, CliError> {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let names: BTreeSet<&str> = suite.cases.iter().flat_map(|case| &case.scripts).map(String::as_str).collect();
+    let Some(any) = names.first() else { return Ok(Vec::new()) };
+    let folders = || full.ancestors().skip(1).map(|folder| folder.join(FOLDER)).filter(|folder| folder.is_dir());
+    let read = |folder: &Path, path: &str| {
+        let root = folder.canonicalize().ok()?;
+        let real = root.join(path).canonicalize().ok().filter(|real| real.starts_with(root))?;
+        real.is_file().then(|| std::fs::read(real).ok()).flatten()
+    };
+    // The nearest that has one of them, so that a suite keeps its scripts wherever it is run from.
+    let has_one = |folder: &PathBuf| names.iter().any(|name| path_of(name, &|path| read(folder, path)).is_some());
+    let Some(folder) = folders().find(has_one) else {
+        let mut places = folders().map(|folder| folder.display().to_string());
+        let place = places.next().unwrap_or_else(|| format!("a folder {FOLDER} beside {} or above", path.display()));
+        let message = format!("there is no script {any:?} in {place}");
+        suite.broken.push(Finding {
+            file: suite.path.clone(),
+            line: 0,
+            case: None,
+            field: None,
+            message,
+            hint: Some(format!("scripts:{any} is {FOLDER}/{}.ts or .js", any.replace('.', "/"))),
+        });
+        return Ok(Vec::new());
+    };
+    let look_up = |path: &str| read(&folder, path);
+    let scripts = match Scripts::read(names.iter().copied(), &look_up) {
+        Ok(scripts) => scripts,
+        Err(findings) => return Ok(findings),
+    };
+    let finding =
+        |message: String| Finding { file: suite.path.clone(), line: 0, case: None, field: None, message, hint: None };
+    let mut findings = Vec::new();
+    let mut missing = Vec::new();
+    for name in &names {
+        match scripts.find(name) {
+            Ok(path) => findings.extend(scripts.check_exports(path, JUDGES).err().map(finding)),
+            Err(why) => missing.push(finding(why)),
+        }
+    }
+    for path in scripts.paths() {
+        let packed = format!("{FOLDER}/{path}");
+        let bytes = look_up(path).unwrap_or_default();
+        if bundle.get(&packed).is_some_and(|other| other != bytes) {
+            let message = format!("two different scripts of these suites would both be packed as {packed:?}");
+            return Err(CliError::new(Exit::Usage, message).hint("run the suites one by one"));
+        }
+        bundle.add(&packed, Role::Script, bytes).map_err(|error| refused(&folder.join(path), &error))?;
+    }
+    suite.broken.extend(missing);
+    Ok(findings)
 }
 
 /// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it

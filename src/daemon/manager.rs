@@ -1,7 +1,7 @@
 //! Accepts runs, lets so many of them go at a time, and ends them all when the daemon stops.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,11 +22,13 @@ use crate::event::{Draft, Payload, Run, State};
 use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, RunSpec, plan};
-use crate::run::{Control, Farewells, Job, execute, suite_infos};
+use crate::run::{Control, Farewells, Job, RunScripts, execute, suite_infos};
+use crate::script::pool::{Limits, Pool};
+use crate::script::source::{FOLDER, Scripts};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
 use crate::suite::answers::Answers;
-use crate::suite::automaton::Pool;
+use crate::suite::automaton;
 use crate::suite::cases::Comparison;
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
@@ -49,6 +51,8 @@ pub struct Manager {
     bundles: Arc<Bundles>,
     permits: Arc<Semaphore>,
     prices: Prices,
+    /// Who runs the scripts of suites.
+    scripts: Arc<Pool>,
     /// Runs that are not over.
     controls: Arc<Mutex<HashMap<String, Control>>>,
     tasks: TaskTracker,
@@ -104,6 +108,7 @@ impl Manager {
             bundles,
             permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
             prices: config.prices.clone(),
+            scripts: Arc::new(Pool::new(script_workers(), Limits::default())),
             controls: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -163,7 +168,7 @@ impl Manager {
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
-        let Opened { plan, baselines, registry } = planned.map_err(|_| CreateError::Died)??;
+        let Opened { plan, baselines, registry, scripts } = planned.map_err(|_| CreateError::Died)??;
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
         let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
         let snapshot = provider.transpose()?;
@@ -179,6 +184,7 @@ impl Manager {
                 Err(error) => return Err(error.into()),
             }
         }
+        let scripts = scripts.map(|scripts| RunScripts { scripts: Arc::new(scripts), pool: Arc::clone(&self.scripts) });
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
@@ -201,7 +207,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(Job { run: run.clone(), plan, agent, baselines, registry, parties, snapshot });
+            self.start(Job { run: run.clone(), plan, agent, baselines, registry, parties, scripts, snapshot });
         }
         Ok((run, deduplicated))
     }
@@ -306,7 +312,7 @@ fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateErr
     let bundle = Bundle::open(packed)?;
     let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
     let contents = RefCell::default();
-    let mut pool = Pool::default();
+    let mut pool = automaton::Pool::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
@@ -333,7 +339,24 @@ fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateErr
         None => None,
         Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
     };
-    Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry })
+    let scripts = read_scripts(&suites, &bundle)?;
+    Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry, scripts })
+}
+
+/// Script workers: as many as can work at the same time, but not all of a large machine.
+fn script_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+}
+
+/// The scripts that the suites name; `None`: they name none.
+fn read_scripts(suites: &[Suite], bundle: &Bundle) -> Result<Option<Scripts>, SuiteErrors> {
+    let names: BTreeSet<&str> =
+        suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.scripts).map(String::as_str).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let look_up = |path: &str| bundle.get(&format!("{FOLDER}/{path}")).map(<[u8]>::to_vec);
+    Scripts::read(names, &look_up).map(Some).map_err(SuiteErrors)
 }
 
 /// Gives a suite its stored answers, unless they are going to be stored anew.
@@ -359,6 +382,7 @@ struct Opened {
     plan: Plan,
     baselines: Vec<Baseline>,
     registry: Option<Registry>,
+    scripts: Option<Scripts>,
 }
 
 fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {

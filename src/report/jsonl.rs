@@ -2,7 +2,8 @@
 //!
 //! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
-//! `outcome` and `reason`, and where a validator was asked `score`, `replies`, `votes` and `agreeing`. `status` is `failed` also where a case could not be judged.
+//! `outcome` and `reason`, and where a validator was asked `score`, `replies`, `votes` and `agreeing`,
+//! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -168,7 +169,7 @@ impl<'a> Assertion<'a> {
         let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
         let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
         // These are said by this line itself.
-        for key in ["type", "passed", "outcome", "reason", "score", "replies", "votes", "agreeing"] {
+        for key in ["type", "passed", "outcome", "reason", "score", "replies", "votes", "agreeing", "console"] {
             written.remove(key);
         }
         Self {
@@ -187,15 +188,27 @@ impl<'a> Assertion<'a> {
 struct Judged<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     replies: &'a [String],
-    votes: u32,
-    agreeing: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    votes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agreeing: Option<u32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    console: &'a [String],
 }
 
 impl<'a> Judged<'a> {
     fn of(opinion: &'a Opinion) -> Self {
-        let Opinion { score, replies, votes, agreeing } = opinion;
-        Self { score: *score, replies, votes: *votes, agreeing: *agreeing }
+        let Opinion { score, replies, votes, agreeing, console } = opinion;
+        let is_vote = *votes > 0;
+        Self {
+            score: *score,
+            replies,
+            votes: is_vote.then_some(*votes),
+            agreeing: is_vote.then_some(*agreeing),
+            console,
+        }
     }
 }
 

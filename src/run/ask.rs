@@ -23,7 +23,9 @@ pub(super) async fn ask(
             Question::Validator { agent, options } => {
                 validator(shared, agent, options, conversation, transcript, belongs).await
             }
-            Question::Script { .. } => Reply::Failed("scripts are not run by this version".to_owned()),
+            Question::Script { script, options } => {
+                super::script::judge(shared, script, options, conversation, transcript, belongs.deadline).await
+            }
         };
         replies.insert(position, reply);
     }
@@ -38,7 +40,7 @@ async fn validator(
     transcript: &Transcript,
     belongs: &Belongs,
 ) -> Reply {
-    let Some(party) = shared.parties.get(id) else { return Reply::Failed("there is no such agent".to_owned()) };
+    let Some(party) = shared.parties.get(id) else { return Reply::failed("there is no such agent") };
     let options = with_test_mode(options, "validator", None);
     let criteria = metadata(&options, "criteria").to_owned();
     // What is no number of votes was refused with the suite.
@@ -55,8 +57,8 @@ async fn validator(
     for _ in 0..votes {
         match party.validate(belongs, &asked).await {
             Ok(verdict) => given.push(verdict),
-            Err(Silence::Timeout) => return Reply::Failed("it gave no answer within the time of the case".to_owned()),
-            Err(Silence::Failed(why)) => return Reply::Failed(why),
+            Err(Silence::Timeout) => return Reply::failed("it gave no answer within the time of the case"),
+            Err(Silence::Failed(why)) => return Reply::failed(why),
         }
     }
     count(given)
@@ -74,7 +76,8 @@ fn count(given: Vec<Vote>) -> Reply {
     let score = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let replies = given.into_iter().map(|vote| vote.reply).collect();
-    let opinion = Some(Opinion { score, replies, votes: number(votes), agreeing: number(agreeing) });
+    let (votes, agreeing) = (number(votes), number(agreeing));
+    let opinion = Some(Opinion { score, replies, votes, agreeing, ..Opinion::default() });
     Reply::Judged { passed, reason: reason.trim_start().to_owned(), opinion }
 }
 
@@ -124,6 +127,7 @@ mod tests {
             replies: replies.iter().map(|reply| (*reply).to_owned()).collect(),
             votes: u32::try_from(replies.len()).expect("few"),
             agreeing,
+            ..Opinion::default()
         };
         let one = given(&[(true, Some(0.5))]);
         assert_eq!(one, (true, "says true".to_owned(), opinion(Some(0.5), &["true"], 1)));

@@ -12,6 +12,7 @@ mod dynamic;
 mod journal;
 mod prepare;
 mod scheduler;
+mod script;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -38,6 +39,7 @@ pub use ask::with_test_mode;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
+pub use script::{JUDGES, RunScripts};
 
 /// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
 #[derive(Debug, Clone, Default)]
@@ -119,6 +121,8 @@ struct Shared {
     schemas: Arc<Schemas>,
     /// Simulators and validators, by the id that suites name.
     parties: HashMap<String, Agent>,
+    /// The scripts that suites name.
+    scripts: Option<RunScripts>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -166,6 +170,8 @@ pub struct Job {
     pub registry: Option<Registry>,
     /// Simulators and validators, by the id that suites name.
     pub parties: HashMap<String, Agent>,
+    /// The scripts that suites name; `None`: they name none.
+    pub scripts: Option<RunScripts>,
     /// Whom to ask for the values of snapshot tokens; `None`: the plan has what there is.
     pub snapshot: Option<Agent>,
 }
@@ -198,7 +204,7 @@ pub async fn execute(
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, parties, .. } = job;
+    let Job { run, plan, agent, baselines, parties, scripts, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     let suites = plan.suites.clone();
@@ -213,6 +219,7 @@ pub async fn execute(
         data,
         schemas,
         parties,
+        scripts,
         bent: Mutex::default(),
     };
     scheduler::run_all(Arc::new(shared), plan.cases).await?;

@@ -22,6 +22,8 @@ pub struct Head {
     pub labels: Labels,
     /// Ids of the agents that play the user in the case, or judge it.
     pub parties: Vec<String>,
+    /// Names of the scripts that judge it.
+    pub scripts: Vec<String>,
     /// Paths of the files that it sends, from the folder of the suite.
     pub files: Vec<String>,
     /// Whether the answer is compared with a stored one.
@@ -87,6 +89,10 @@ impl Head {
             ClaimKind::Agent { agent, .. } => Some(agent.clone()),
             _ => None,
         });
+        let scripts = claims().filter_map(|claim| match &claim.kind {
+            ClaimKind::Script { script, .. } => Some(script.clone()),
+            _ => None,
+        });
         let compares = |claim: &Claim| matches!(claim.kind, ClaimKind::Snapshot { .. });
         Self {
             id: case.id.clone(),
@@ -94,6 +100,7 @@ impl Head {
             description: case.description.clone(),
             labels: case.labels.clone(),
             parties: simulator.into_iter().chain(validators).collect(),
+            scripts: scripts.collect(),
             files: files_of(&case).map(str::to_owned).collect(),
             has_snapshot: case.claims.iter().any(compares),
             is_checked: claims().next().is_some() || !case.assertions.iter().all(super::assertion::Assertion::is_empty),

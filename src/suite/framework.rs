@@ -162,6 +162,14 @@ pub fn write_message(message: &Message, out: &mut String) {
     out.push('}');
 }
 
+/// A message as a test file has it.
+#[must_use]
+pub fn message_json(message: &Message) -> String {
+    let mut out = String::new();
+    write_message(message, &mut out);
+    out
+}
+
 /// Media types by the ending of a file.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("png", "image/png"),

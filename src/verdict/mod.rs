@@ -148,11 +148,11 @@ pub struct AssertionResult {
     pub blame: Option<Blame>,
     /// The assertion as the file has it, where results repeat it.
     pub written: Option<JsonText>,
-    /// What a validator said, where one was asked.
+    /// What a validator or a script said, where one was asked.
     pub opinion: Option<Opinion>,
 }
 
-/// What a validator said about an answer, over all its votes.
+/// What a validator, over all its votes, or a script said about an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Opinion {
     /// How well the answer does, from 0 to 1: the mean of the votes that say so. `None`: no vote does.
@@ -164,6 +164,8 @@ pub struct Opinion {
     pub votes: u32,
     /// Votes of the side that won.
     pub agreeing: u32,
+    /// What a script wrote to its console, a line each.
+    pub console: Vec<String>,
 }
 
 /// One turn of a dialogue.

@@ -253,7 +253,13 @@ mod tests {
                 unresolved_tokens: vec!["{{seed:x}}".to_owned()],
                 blame: Some(Blame::Validator),
                 written: Some(json("{\"type\":\"agent\"}")),
-                opinion: Some(Opinion { score: Some(0.25), replies: vec!["no".to_owned()], votes: 3, agreeing: 2 }),
+                opinion: Some(Opinion {
+                    score: Some(0.25),
+                    replies: vec!["no".to_owned()],
+                    votes: 3,
+                    agreeing: 2,
+                    console: vec!["x".to_owned()],
+                }),
             }],
             transcript: Transcript {
                 response: "hi 😀".to_owned(),

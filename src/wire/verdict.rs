@@ -22,6 +22,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
             replies: opinion.replies.clone(),
             votes: opinion.votes,
             agreeing: opinion.agreeing,
+            console: opinion.console.clone(),
         }),
     });
     pb::CaseFinished {
@@ -82,6 +83,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
                     replies: opinion.replies,
                     votes: opinion.votes,
                     agreeing: opinion.agreeing,
+                    console: opinion.console,
                 }),
             })
         })

@@ -356,7 +356,16 @@ impl Setup {
         }
         let snapshot = run.spec.snapshot_agent.is_some().then(|| agent.clone());
         let engine = tokio::spawn(execute(
-            Job { run, plan, agent, baselines: Vec::new(), registry: None, parties: HashMap::new(), snapshot },
+            Job {
+                run,
+                plan,
+                agent,
+                baselines: Vec::new(),
+                registry: None,
+                parties: HashMap::new(),
+                scripts: None,
+                snapshot,
+            },
             events,
             farewells.clone(),
             control,

@@ -9,6 +9,7 @@
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
+//! - `scripts`: scripts that judge, and hostile ones, through real workers
 //! - `scenarios`, `vectors`: data folders with exact answers
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
@@ -25,5 +26,6 @@ mod processes;
 mod programs;
 mod python;
 mod scenarios;
+mod scripts;
 mod support;
 mod vectors;

@@ -67,11 +67,11 @@ impl Decision {
     fn reply(&self) -> Reply {
         match self {
             Self::Bare(passed) => Reply::Judged { passed: *passed, reason: String::new(), opinion: None },
-            Self::Error { error } => Reply::Failed(error.clone()),
+            Self::Error { error } => Reply::failed(error.clone()),
             Self::Verdict { passed, reason } => {
                 Reply::Judged { passed: *passed, reason: reason.clone(), opinion: None }
             }
-            Self::None {} => Reply::Failed("its answer holds no verdict".to_owned()),
+            Self::None {} => Reply::failed("its answer holds no verdict"),
         }
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn standard(vector: &Vector) -> Result<Answer, Unanswered> {
             }
             Question::Script { script, .. } => scripts.get(script),
         };
-        replies.insert(position, decision.map_or_else(|| Reply::Failed("unknown".to_owned()), Decision::reply));
+        replies.insert(position, decision.map_or_else(|| Reply::failed("unknown"), Decision::reply));
     }
     let result = judge(case, recorded.exchange()?, &replies, &spec, &suite);
     let mut answer = line(case, &result)?;
@@ -365,7 +365,7 @@ impl Validator for Cast {
                 reason,
                 ..pb::ValidateResponse::default()
             })),
-            Some(Reply::Failed(error)) => Err(Status::internal(error)),
+            Some(Reply::Failed { why, .. }) => Err(Status::internal(why)),
             None => Err(Status::not_found("there is no such validator")),
         }
     }
@@ -529,7 +529,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         suites: suite_infos(&plan),
     };
     let (events, mut drafts) = mpsc::channel(16);
-    let job = Job { run, plan, agent, baselines: Vec::new(), registry: None, parties, snapshot: None };
+    let job = Job { run, plan, agent, baselines: Vec::new(), registry: None, parties, scripts: None, snapshot: None };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));
     let mut verdict = None;
     while let Some(draft) = drafts.recv().await {

@@ -1,0 +1,131 @@
+//! Asks the scripts of a suite.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::Instant;
+
+use super::Shared;
+use crate::check::framework::Reply;
+use crate::conversation::{Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
+use crate::json::{Json, Value};
+use crate::script::pool::{Called, Pool};
+use crate::script::source::Scripts;
+use crate::suite::framework::message_json;
+use crate::verdict::{Opinion, whole_millis};
+use crate::wire::call::shorten;
+use crate::wire::party::score_in_range;
+
+/// What a script that judges may be called.
+pub const JUDGES: &[&str] = &["default", "Validate"];
+
+/// The scripts of a run, and who runs them.
+#[derive(Debug, Clone)]
+pub struct RunScripts {
+    /// The scripts.
+    pub scripts: Arc<Scripts>,
+    /// The workers.
+    pub pool: Arc<Pool>,
+}
+
+/// What else a script is told of an answer.
+#[derive(Serialize)]
+struct Evidence<'a> {
+    messages: Vec<Box<RawValue>>,
+    tool_calls: Vec<Call<'a>>,
+    duration_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<Box<RawValue>>,
+    success: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+impl<'a> Call<'a> {
+    fn of(call: &'a ToolCall) -> Self {
+        let json = |payload: Option<&Payload>| match payload {
+            Some(Payload::Json(text)) => RawValue::from_string(text.as_str().to_owned()).ok(),
+            Some(Payload::Malformed(text)) => to_raw_value(text).ok(),
+            None => None,
+        };
+        let (result, error) = match &call.outcome {
+            Some(ToolOutcome::Result(result)) => (json(result.as_ref()), None),
+            Some(ToolOutcome::Error(fault)) => (None, Some(fault.message.as_str())),
+            None => (None, None),
+        };
+        Self { name: &call.name, params: json(call.params.as_ref()), success: call.succeeded(), result, error }
+    }
+}
+
+/// Has a script judge an answer: `(output, input, options, evidence)`.
+pub(super) async fn judge(
+    shared: &Shared,
+    name: &str,
+    options: Option<&Json>,
+    conversation: &[Message],
+    transcript: &Transcript,
+    deadline: Instant,
+) -> Reply {
+    let Some(RunScripts { scripts, pool }) = &shared.scripts else { return Reply::failed("there are no scripts") };
+    let path = match scripts.find(name) {
+        Ok(path) => path,
+        Err(why) => return Reply::failed(why),
+    };
+    let input = conversation.iter().rev().find(|message| message.role == Role::User).map(Message::text);
+    let options = options.map_or_else(|| "{}".to_owned(), Json::stringify);
+    let messages = conversation.iter().filter_map(|message| RawValue::from_string(message_json(message)).ok());
+    let evidence = Evidence {
+        messages: messages.collect(),
+        tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
+        duration_ms: whole_millis(transcript.duration),
+    };
+    let arguments = (|| {
+        Ok::<_, serde_json::Error>(vec![
+            to_raw_value(&transcript.response)?,
+            to_raw_value(&input.unwrap_or_default())?,
+            RawValue::from_string(options)?,
+            to_raw_value(&evidence)?,
+        ])
+    })();
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(error) => return Reply::failed(format!("its arguments cannot be written: {error}")),
+    };
+    let Called { result, console } = pool.call(scripts, path, JUDGES, arguments, deadline).await;
+    let opinion = |score: Option<f64>, console: Vec<String>| {
+        let opinion = Opinion { score, console, ..Opinion::default() };
+        (opinion != Opinion::default()).then_some(opinion)
+    };
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(why) => return Reply::Failed { why, opinion: opinion(None, console) },
+    };
+    let json = answer.as_ref().and_then(|answer| Json::parse(answer.get()).ok());
+    match json.as_ref().and_then(read) {
+        Some((passed, reason, score)) => Reply::Judged { passed, reason, opinion: opinion(score, console) },
+        None => {
+            let shown = answer.as_ref().map_or("undefined", |answer| answer.get());
+            let why = format!("it answered {}, and neither true or false nor an object with `passed`", shorten(shown));
+            Reply::Failed { why, opinion: opinion(None, console) }
+        }
+    }
+}
+
+/// A boolean, or an object with `passed` or `pass`, and perhaps `reason` or `message` and `score`.
+fn read(answer: &Json) -> Option<(bool, String, Option<f64>)> {
+    if let Value::Bool(passed) = answer.value {
+        return Some((passed, String::new(), None));
+    }
+    let first = |keys: [&str; 2]| keys.into_iter().find_map(|key| answer.get(key));
+    let Some(Json { value: Value::Bool(passed), .. }) = first(["passed", "pass"]) else { return None };
+    let reason = first(["reason", "message"]).and_then(Json::as_str).unwrap_or_default();
+    Some((*passed, shorten(reason), answer.get("score").and_then(Json::as_f64).and_then(score_in_range)))
+}

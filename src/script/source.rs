@@ -1,0 +1,262 @@
+//! Script files → JavaScript modules, or what is wrong with them and where.
+//!
+//! TypeScript loses its types and nothing else is changed; the places of the original are kept, so that errors at run time
+//! name lines that the author knows. Imports are relative and stay below `scripts/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use oxc_allocator::Allocator;
+use oxc_codegen::{Codegen, CodegenOptions, CodegenReturn};
+use oxc_diagnostics::{LabeledSpan, OxcDiagnostic};
+use oxc_parser::Parser;
+use oxc_semantic::SemanticBuilder;
+use oxc_span::SourceType;
+use oxc_syntax::module_record::ExportExportName;
+use oxc_transformer::{TransformOptions, Transformer};
+
+use super::wire::Frame;
+use crate::suite::error::{Finding, did_you_mean};
+
+/// Folder of the scripts in a bundle.
+pub const FOLDER: &str = "scripts";
+/// Endings of scripts, in the order in which they are looked for.
+const ENDINGS: &[&str] = &["ts", "js"];
+/// Largest script, in bytes.
+const MAX_BYTES: usize = 4 << 20;
+/// Most modules that scripts of one run may have.
+const MAX_MODULES: usize = 1_000;
+
+/// The scripts of a run with everything they import.
+#[derive(Debug, Clone, Default)]
+pub struct Scripts {
+    /// By path below `scripts/`.
+    modules: BTreeMap<String, Module>,
+}
+
+/// One script.
+#[derive(Debug, Clone)]
+struct Module {
+    code: String,
+    /// What its import specifiers stand for.
+    imports: BTreeMap<String, String>,
+    exports: BTreeSet<String>,
+    /// Line and column in the code, and in the file, in the order of the code; all from 0.
+    places: Vec<([u32; 2], [u32; 2])>,
+}
+
+/// What is needed of scripts while they are read: the bytes at a path below `scripts/`.
+pub type LookUp<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
+
+impl Scripts {
+    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever calls it
+    /// hears of it.
+    ///
+    /// # Errors
+    /// What is wrong with those that are there.
+    pub fn read<'a>(names: impl IntoIterator<Item = &'a str>, look_up: LookUp<'_>) -> Result<Self, Vec<Finding>> {
+        let mut scripts = Self::default();
+        let mut findings = Vec::new();
+        let mut open: Vec<String> = names.into_iter().filter_map(|name| path_of(name, look_up)).collect();
+        while let Some(path) = open.pop() {
+            if scripts.modules.contains_key(&path) {
+                continue;
+            }
+            if scripts.modules.len() >= MAX_MODULES {
+                findings.push(finding(&path, 0, format!("there are more than {MAX_MODULES} scripts")));
+                break;
+            }
+            match look_up(&path)
+                .ok_or_else(|| vec![finding(&path, 0, "cannot be read".to_owned())])
+                .and_then(|bytes| compile(&path, &bytes, look_up))
+            {
+                Ok(module) => {
+                    open.extend(module.imports.values().cloned());
+                    scripts.modules.insert(path, module);
+                }
+                Err(found) => findings.extend(found),
+            }
+        }
+        if findings.is_empty() { Ok(scripts) } else { Err(findings) }
+    }
+
+    /// Paths of all modules, below `scripts/`.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.modules.keys().map(String::as_str)
+    }
+
+    /// Path of the script of that name.
+    ///
+    /// # Errors
+    /// When there is none, with what there is.
+    pub fn find(&self, name: &str) -> Result<&str, String> {
+        let paths = candidates(name);
+        let found = paths.iter().find_map(|path| self.modules.get_key_value(path.as_str()));
+        found.map(|(path, _)| path.as_str()).ok_or_else(|| {
+            let known: Vec<String> = self.modules.keys().map(|path| name_of(path)).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let hint = did_you_mean(name, &known).map(|hint| format!("; {hint}")).unwrap_or_default();
+            format!("there is no script {}{hint}", paths.join(" or "))
+        })
+    }
+
+    /// Whether a script exports one of these functions.
+    ///
+    /// # Errors
+    /// When it does not, with what it exports.
+    pub fn check_exports(&self, path: &str, functions: &[&str]) -> Result<(), String> {
+        let Some(module) = self.modules.get(path) else { return Err(format!("there is no script {path}")) };
+        if functions.iter().any(|function| module.exports.contains(*function)) {
+            return Ok(());
+        }
+        let exports: Vec<&str> = module.exports.iter().map(String::as_str).collect();
+        let exports = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+        Err(format!("{FOLDER}/{path} exports {exports}, and neither {}", functions.join(" nor ")))
+    }
+
+    /// The modules that a script needs, itself included: code and imports by path.
+    #[must_use]
+    pub fn closure(&self, path: &str) -> (BTreeMap<String, String>, BTreeMap<String, BTreeMap<String, String>>) {
+        let (mut modules, mut imports) = (BTreeMap::new(), BTreeMap::new());
+        let mut open = vec![path];
+        while let Some(path) = open.pop() {
+            let Some((path, module)) = self.modules.get_key_value(path) else { continue };
+            if modules.contains_key(path) {
+                continue;
+            }
+            modules.insert(path.clone(), module.code.clone());
+            imports.insert(path.clone(), module.imports.clone());
+            open.extend(module.imports.values().map(String::as_str));
+        }
+        (modules, imports)
+    }
+
+    /// Where a place in the JavaScript stands in its file: `scripts/tests/a.ts:3:7`.
+    #[must_use]
+    pub fn place(&self, frame: &Frame) -> String {
+        let at = [frame.line.saturating_sub(1), frame.column.saturating_sub(1)];
+        let places = self.modules.get(&frame.path).map(|module| module.places.as_slice()).unwrap_or_default();
+        let before = places.partition_point(|(code, _)| *code <= at);
+        let [line, column] = before.checked_sub(1).map_or(at, |position| places[position].1);
+        format!("{FOLDER}/{}:{}:{}", frame.path, line + 1, column + 1)
+    }
+}
+
+/// Path of the script of that name, if there is one.
+#[must_use]
+pub fn path_of(name: &str, look_up: LookUp<'_>) -> Option<String> {
+    candidates(name).into_iter().find(|path| look_up(path).is_some())
+}
+
+/// `tests.validate-expense` is `tests/validate-expense.ts`, or `.js`.
+fn candidates(name: &str) -> Vec<String> {
+    let stem = name.split('.').collect::<Vec<_>>().join("/");
+    if stem.split('/').any(|part| matches!(part, "" | "." | "..")) || stem.contains('\\') {
+        return Vec::new();
+    }
+    ENDINGS.iter().map(|ending| format!("{stem}.{ending}")).collect()
+}
+
+fn name_of(path: &str) -> String {
+    path.rsplit_once('.').map_or(path, |(stem, _)| stem).replace('/', ".")
+}
+
+fn finding(path: &str, line: u32, message: String) -> Finding {
+    Finding { file: format!("{FOLDER}/{path}"), line, case: None, field: None, message, hint: None }
+}
+
+fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<Finding>> {
+    let refuse = |line: u32, message: String| vec![finding(path, line, message)];
+    if bytes.len() > MAX_BYTES {
+        return Err(refuse(0, format!("the script has more than {MAX_BYTES} bytes")));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| refuse(0, "the file is not UTF-8 text".to_owned()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let line_of = |offset: u32| {
+        let before = text.as_bytes().get(..offset as usize).unwrap_or(text.as_bytes());
+        u32::try_from(before.iter().filter(|byte| **byte == b'\n').count()).unwrap_or(u32::MAX).saturating_add(1)
+    };
+    let source_type = if Path::new(path).extension().is_some_and(|ending| ending == "ts") {
+        SourceType::ts()
+    } else {
+        SourceType::mjs()
+    };
+    let told = |diagnostics: &[OxcDiagnostic]| -> Vec<Finding> {
+        diagnostics
+            .iter()
+            .take(20)
+            .map(|diagnostic| {
+                let offset = diagnostic.labels.as_ref().first().map(LabeledSpan::offset);
+                let line = offset.and_then(|offset| u32::try_from(offset).ok()).map_or(0, line_of);
+                let mut found = finding(path, line, diagnostic.message.to_string());
+                found.hint = diagnostic.help.as_ref().map(ToString::to_string);
+                found
+            })
+            .collect()
+    };
+    let allocator = Allocator::default();
+    let parsed = Parser::new(&allocator, text, source_type).parse();
+    if !parsed.diagnostics.is_empty() {
+        return Err(told(&parsed.diagnostics));
+    }
+    let mut imports = BTreeMap::new();
+    for (specifier, requests) in &parsed.module_record.requested_modules {
+        let Some(request) = requests.iter().find(|request| !request.is_type) else { continue };
+        let line = line_of(request.span.start);
+        let target = resolve(path, specifier, look_up).map_err(|why| refuse(line, why))?;
+        imports.insert(specifier.to_string(), target);
+    }
+    let record = &parsed.module_record;
+    let entries = record.local_export_entries.iter().chain(&record.indirect_export_entries);
+    let names = entries.filter(|entry| !entry.is_type).filter_map(|entry| match &entry.export_name {
+        ExportExportName::Name(name) => Some(name.name.to_string()),
+        ExportExportName::Default(_) => Some("default".to_owned()),
+        ExportExportName::Null => None,
+    });
+    let exports: BTreeSet<String> = names.collect();
+    let mut program = parsed.program;
+    let semantic = SemanticBuilder::new().with_enum_eval(true).build(&program);
+    if !semantic.diagnostics.is_empty() {
+        return Err(told(&semantic.diagnostics));
+    }
+    let scoping = semantic.semantic.into_scoping();
+    let options = TransformOptions::default();
+    let transformed = Transformer::new(&allocator, Path::new(path), &options).build_with_scoping(scoping, &mut program);
+    if !transformed.diagnostics.is_empty() {
+        return Err(told(&transformed.diagnostics));
+    }
+    let options = CodegenOptions { source_map_path: Some(PathBuf::from(path)), ..CodegenOptions::default() };
+    let CodegenReturn { code, map, .. } = Codegen::new().with_options(options).build(&program);
+    let tokens = map.iter().flat_map(|map| map.get_tokens());
+    let mut places: Vec<_> = tokens
+        .map(|token| ([token.get_dst_line(), token.get_dst_col()], [token.get_src_line(), token.get_src_col()]))
+        .collect();
+    places.sort_unstable();
+    Ok(Module { code, imports, exports, places })
+}
+
+/// What an import in the script at `from` stands for.
+fn resolve(from: &str, specifier: &str, look_up: LookUp<'_>) -> Result<String, String> {
+    if !specifier.starts_with("./") && !specifier.starts_with("../") {
+        return Err(format!(
+            "cannot import {specifier:?}: scripts import other scripts only, by a relative path such as \"./words\""
+        ));
+    }
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in specifier.split('/') {
+        match part {
+            ".." if parts.pop().is_none() => {
+                return Err(format!("cannot import {specifier:?}: it leads out of {FOLDER}/"));
+            }
+            "" | "." | ".." => {}
+            part => parts.push(part),
+        }
+    }
+    let path = parts.join("/");
+    let stem = path.strip_suffix(".js").or_else(|| path.strip_suffix(".ts")).unwrap_or(&path);
+    let others = ENDINGS.iter().flat_map(|ending| [format!("{stem}.{ending}"), format!("{path}/index.{ending}")]);
+    let found =
+        std::iter::once(path.clone()).filter(|path| path != stem).chain(others).find(|path| look_up(path).is_some());
+    found.ok_or_else(|| format!("cannot import {specifier:?}: there is no {FOLDER}/{stem}.ts or .js"))
+}

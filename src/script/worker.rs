@@ -1,0 +1,289 @@
+//! The worker: reads jobs from stdin and runs each in an engine of its own, until there are no more.
+//!
+//! It is started by [`super::pool`] as this same program. Before it reads anything it takes from itself what a script must
+//! not have: address space, files, processes, and a priority over the work of the daemon.
+
+use std::cell::{Cell, RefCell};
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rquickjs::function::{Args, Rest};
+use rquickjs::loader::{ImportAttributes, Loader, Resolver};
+use rquickjs::{Context, Ctx, Error, Function, Module, Object, Runtime, Value};
+use rustix::process::{Resource, Rlimit, getrlimit, nice, set_parent_process_death_signal, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::wire::{self, Ended, Failure, Frame, Job};
+
+/// What a program is started with to be a worker.
+pub const ARGUMENT: &str = "--forge-script-worker";
+
+/// Address space of a worker beside what it has when it starts and what its scripts may take: messages, their copies.
+const OWN_ADDRESS_SPACE: u64 = 384 << 20;
+/// Most stack of a script, in bytes.
+const MAX_STACK: usize = 512 << 10;
+/// Most bytes of console output that are kept.
+const MAX_CONSOLE: usize = 64 << 10;
+/// Most characters of an error.
+const MAX_MESSAGE: usize = 2_000;
+/// Most places of an error.
+const MAX_FRAMES: usize = 20;
+
+/// Is a worker if the program was started as one.
+#[must_use]
+pub fn main() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_none_or(|first| first != ARGUMENT) {
+        return None;
+    }
+    let memory = arguments.next().and_then(|memory| memory.to_str()?.parse().ok()).unwrap_or(0);
+    Some(match confine(memory).and_then(|()| work()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "script worker: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Takes from this process what no script needs.
+fn confine(memory: u64) -> std::io::Result<()> {
+    let limit = |resource, most: u64| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    // A daemon that dies takes its workers along.
+    set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    limit(Resource::As, address_space()?.saturating_add(memory).saturating_add(OWN_ADDRESS_SPACE))?;
+    limit(Resource::Core, 0)?;
+    limit(Resource::Fsize, 0)?;
+    limit(Resource::Nproc, 0)?;
+    // Stdin, stdout and stderr are open; nothing else is ever opened.
+    limit(Resource::Nofile, 3)?;
+    // That it cannot be had is no danger.
+    let _ = nice(10);
+    Ok(())
+}
+
+/// Address space that this process has, in bytes: most of it is the program, and what its allocator reserves.
+fn address_space() -> std::io::Result<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    Ok(pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
+fn work() -> std::io::Result<()> {
+    let (mut stdin, mut stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
+    while let Some(job) = wire::read::<Job>(&mut stdin)? {
+        limit_cpu(Duration::from_millis(job.cpu_millis))?;
+        wire::write(&mut stdout, &run(job))?;
+    }
+    Ok(())
+}
+
+/// Has the system end this process if a job takes much longer than the engine lets it.
+fn limit_cpu(time: Duration) -> std::io::Result<()> {
+    let used = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
+    let most = (used + time).as_secs() + 2;
+    let maximum = getrlimit(Resource::Cpu).maximum;
+    Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(most), maximum })?)
+}
+
+/// Runs one job.
+fn run(job: Job) -> Ended {
+    let console = Rc::new(RefCell::new(Console::default()));
+    let timed_out = Rc::new(Cell::new(false));
+    let cpu = Duration::from_millis(job.cpu_millis);
+    let result = engine(job.memory_bytes, cpu, &timed_out).and_then(|runtime| {
+        let job = Rc::new(job);
+        runtime.set_loader(Modules(Rc::clone(&job)), Modules(Rc::clone(&job)));
+        let context = Context::full(&runtime)?;
+        Ok(context.with(|ctx| call(&ctx, &job, &console, &timed_out)))
+    });
+    let result = result.unwrap_or_else(|error| Err(failure(format!("the engine cannot be started: {error}"))));
+    let console = std::mem::take(&mut *console.borrow_mut());
+    Ended {
+        result: result.map(|text| text.and_then(|text| serde_json::value::RawValue::from_string(text).ok())),
+        console: console.finish(),
+    }
+}
+
+fn engine(memory: usize, cpu: Duration, timed_out: &Rc<Cell<bool>>) -> rquickjs::Result<Runtime> {
+    let runtime = Runtime::new()?;
+    runtime.set_memory_limit(memory);
+    runtime.set_max_stack_size(MAX_STACK);
+    let (end, timed_out) = (cpu_time() + cpu, Rc::clone(timed_out));
+    let timed_out = std::panic::AssertUnwindSafe(timed_out);
+    runtime.set_interrupt_handler(Some(Box::new(move || {
+        let is_over = cpu_time() > end;
+        timed_out.set(timed_out.get() || is_over);
+        is_over
+    })));
+    Ok(runtime)
+}
+
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+fn failure(message: impl Into<String>) -> Failure {
+    Failure { message: message.into(), frames: Vec::new() }
+}
+
+/// Calls the function and gives what it answers as JSON text.
+fn call(
+    ctx: &Ctx<'_>,
+    job: &Job,
+    console: &Rc<RefCell<Console>>,
+    timed_out: &Cell<bool>,
+) -> Result<Option<String>, Failure> {
+    let explain = |error: Error| explain(ctx, &error, timed_out, job);
+    install_console(ctx, console).map_err(explain)?;
+    let code = job.modules.get(&job.entry).ok_or_else(|| failure(format!("there is no module {}", job.entry)))?;
+    let declared = Module::declare(ctx.clone(), job.entry.as_str(), code.as_str()).map_err(explain)?;
+    let (module, evaluated) = declared.eval().map_err(explain)?;
+    evaluated.finish::<()>().map_err(explain)?;
+    let function = job.functions.iter().find_map(|name| module.get::<_, Function<'_>>(name.as_str()).ok());
+    let function = function.ok_or_else(|| failure(format!("it exports no function {}", job.functions.join(" or "))))?;
+    let mut arguments = Args::new(ctx.clone(), job.arguments.len());
+    for argument in &job.arguments {
+        let value = ctx.json_parse(argument.get()).map_err(explain)?;
+        arguments.push_arg(value).map_err(explain)?;
+    }
+    let answer: Value<'_> = function.call_arg(arguments).map_err(explain)?;
+    let answer = match answer.as_promise() {
+        None => answer,
+        Some(promise) => promise.finish().map_err(explain)?,
+    };
+    let text = ctx.json_stringify(answer).map_err(explain)?;
+    text.map(|text| text.to_string().map_err(explain)).transpose()
+}
+
+/// An error for people, with the places where it happened.
+fn explain(ctx: &Ctx<'_>, error: &Error, timed_out: &Cell<bool>, job: &Job) -> Failure {
+    let seconds = Duration::from_millis(job.cpu_millis).as_secs_f64();
+    if timed_out.get() {
+        return failure(format!("it took more than {seconds} s of CPU time"));
+    }
+    let out_of_memory = || failure(format!("it took more than {} MiB of memory", job.memory_bytes >> 20));
+    match error {
+        Error::Exception => {}
+        Error::WouldBlock => return failure("the promise that it returned never settles"),
+        Error::Allocation => return out_of_memory(),
+        other => return failure(other.to_string()),
+    }
+    let thrown = ctx.catch();
+    // When memory is used up there is none for an error.
+    if thrown.is_null() || thrown.is_undefined() {
+        return out_of_memory();
+    }
+    let Some(exception) = thrown.as_exception() else {
+        let text = ctx.json_stringify(thrown).ok().flatten().and_then(|text| text.to_string().ok());
+        return failure(clip(&format!("it threw {}", text.unwrap_or_else(|| "something that is no error".to_owned()))));
+    };
+    let name: String = exception.get("name").unwrap_or_default();
+    let message = exception.message().unwrap_or_default();
+    if message == "out of memory" {
+        return out_of_memory();
+    }
+    let message = match (name.as_str(), message.as_str()) {
+        ("" | "Error", message) => message.to_owned(),
+        (name, message) => format!("{name}: {message}"),
+    };
+    let stack = exception.stack().unwrap_or_default();
+    Failure { message: clip(&message), frames: stack.lines().filter_map(read_frame).take(MAX_FRAMES).collect() }
+}
+
+/// Reads `    at name (path:line:column)`.
+fn read_frame(line: &str) -> Option<Frame> {
+    let place = line.trim().strip_prefix("at ")?;
+    let place = place.rsplit_once('(').map_or(place, |(_, place)| place.trim_end_matches(')'));
+    let (rest, column) = place.rsplit_once(':')?;
+    let (path, line) = rest.rsplit_once(':')?;
+    Some(Frame { path: path.to_owned(), line: line.parse().ok()?, column: column.parse().ok()? })
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// The modules of a job, and no others.
+struct Modules(Rc<Job>);
+
+impl Resolver for Modules {
+    fn resolve<'js>(
+        &mut self,
+        _: &Ctx<'js>,
+        base: &str,
+        name: &str,
+        _: Option<ImportAttributes<'js>>,
+    ) -> rquickjs::Result<String> {
+        let target = self.0.imports.get(base).and_then(|imports| imports.get(name));
+        target.cloned().ok_or_else(|| Error::new_resolving(base, name))
+    }
+}
+
+impl Loader for Modules {
+    fn load<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        name: &str,
+        _: Option<ImportAttributes<'js>>,
+    ) -> rquickjs::Result<Module<'js, rquickjs::module::Declared>> {
+        let code = self.0.modules.get(name).ok_or_else(|| Error::new_loading(name))?;
+        Module::declare(ctx.clone(), name, code.as_str())
+    }
+}
+
+/// What a script writes to the console.
+#[derive(Debug, Default)]
+struct Console {
+    lines: Vec<String>,
+    bytes: usize,
+    left_out: usize,
+}
+
+impl Console {
+    fn push(&mut self, line: String) {
+        if self.bytes + line.len() > MAX_CONSOLE {
+            self.left_out += 1;
+            return;
+        }
+        self.bytes += line.len() + 1;
+        self.lines.push(line);
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        if self.left_out > 0 {
+            self.lines.push(format!("… {} more lines", self.left_out));
+        }
+        self.lines
+    }
+}
+
+fn install_console(ctx: &Ctx<'_>, console: &Rc<RefCell<Console>>) -> rquickjs::Result<()> {
+    let object = Object::new(ctx.clone())?;
+    for level in ["log", "info", "warn", "error", "debug"] {
+        let console = Rc::clone(console);
+        object.set(level, Function::new(ctx.clone(), writer(console))?)?;
+    }
+    ctx.globals().set("console", object)
+}
+
+/// The function behind `console.log`.
+fn writer(console: Rc<RefCell<Console>>) -> impl for<'js> Fn(Ctx<'js>, Rest<Value<'js>>) {
+    move |ctx, values| {
+        let texts: Vec<String> = values.iter().map(|value| shown(&ctx, value)).collect();
+        console.borrow_mut().push(texts.join(" "));
+    }
+}
+
+fn shown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
+    if let Some(text) = value.as_string() {
+        return text.to_string().unwrap_or_default();
+    }
+    let text = ctx.json_stringify(value.clone()).ok().flatten().and_then(|text| text.to_string().ok());
+    text.unwrap_or_else(|| value.type_name().to_owned())
+}

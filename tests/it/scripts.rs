@@ -1,0 +1,181 @@
+//! Scripts that judge answers, through real workers: what they may do, what stops them, and where they went wrong.
+
+use crate::processes::Place;
+use crate::support::fake::Script;
+
+/// A suite of one case a script, each named like its script.
+fn suite(names: &[&str]) -> String {
+    let case = |name: &&str| {
+        format!(
+            "{{\"id\": \"{name}\", \"input\": \"hi\", \"assertions\": [{{\"type\": \"script\", \"use\": \"scripts:{name}\", \
+             \"options\": {{\"metadata\": {{\"min\": 100}}}}}}]}}"
+        )
+    };
+    names.iter().map(case).collect::<Vec<_>>().join("\n")
+}
+
+fn agent() -> crate::support::fake::Fake {
+    Script::new(|_| Ok("Submitted: $3500".to_owned())).start()
+}
+
+fn lines(place: &Place) -> std::collections::HashMap<String, serde_json::Value> {
+    let text = std::fs::read_to_string(place.path().join("r.jsonl")).expect("lines");
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    lines.map(|line| (line["id"].as_str().expect("an id").to_owned(), line)).collect()
+}
+
+#[test]
+fn scripts_judge() {
+    let place = Place::new();
+    let agent = agent();
+    for (name, text) in [
+        ("scripts/yes.ts", "export default (output: string) => output.includes('3500')"),
+        (
+            "scripts/tests/rich.ts",
+            "import { amount, type Amount } from './lib/amount';\n\
+             interface Options { metadata: { min: number } }\n\
+             enum Verdict { Low, Fine }\n\
+             export async function Validate(output: string, input: string, options: Options, evidence: any) {\n\
+             \x20 const found = amount(output) as Amount;\n\
+             \x20 console.log('found', { found }, input);\n\
+             \x20 const verdict: Verdict = (await Promise.resolve(found)) >= options.metadata.min ? Verdict.Fine : Verdict.Low;\n\
+             \x20 return { passed: verdict === Verdict.Fine && evidence.messages[0].content === 'hi' && input === 'hi',\n\
+             \x20   reason: 'enough', score: 0.75 } satisfies object;\n\
+             }\n",
+        ),
+        ("scripts/tests/lib/amount.js", "export const amount = (text) => Number(/\\$(\\d+)/.exec(text)[1]);\n"),
+        ("scripts/no.js", "export function Validate() { return { pass: false, message: 'too small' }; }"),
+        ("scripts/neither.js", "export default () => 'yes'"),
+        (
+            "scripts/throws.ts",
+            "type T = number;\n\n// A comment.\nfunction deep(x: T): T {\n  throw new TypeError('boom ' + x);\n}\nexport default () => deep(1 as T);\n",
+        ),
+        ("scripts/never.js", "export default () => new Promise(() => {})"),
+    ] {
+        place.write(name, text);
+    }
+    let names = ["yes", "tests.rich", "no", "neither", "throws", "never"];
+    place.write("evals/deep/t.jsonl", &suite(&names));
+    let ended = place.run(&["run", "evals/deep/t.jsonl", "-n", &agent.url, "-o", "r.jsonl"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let lines = lines(&place);
+    for (name, outcome, reason) in [
+        ("yes", "passed", ""),
+        ("tests.rich", "passed", ""),
+        ("no", "failed", "too small"),
+        ("neither", "errored", "it answered \"yes\", and neither true or false nor an object with `passed`"),
+        ("throws", "errored", "the script \"throws\" failed: TypeError: boom 1 (scripts/throws.ts:5:"),
+        ("never", "errored", "the promise that it returned never settles"),
+    ] {
+        let line = &lines[name];
+        assert_eq!(line["outcome"], outcome, "{line}");
+        let said = line["assertions"][0]["reason"].as_str().unwrap_or_default();
+        assert!(said.contains(reason), "{name}: {said}");
+        if outcome == "errored" {
+            assert_eq!((&line["cause"], &line["blame"]), (&"script_error".into(), &"script".into()), "{line}");
+        }
+    }
+    let rich = &lines["tests.rich"]["assertions"][0];
+    assert_eq!(rich["score"], 0.75, "{rich}");
+    assert_eq!(rich["console"][0], "found {\"found\":3500} hi", "{rich}");
+}
+
+#[test]
+fn what_is_wrong_with_scripts_is_told_before_anything_runs() {
+    let agent = agent();
+    for (file, text, code, why) in [
+        ("scripts/a.ts", "export default () => {\n  return true;\n", 2, "scripts/a.ts, line 3"),
+        ("scripts/a.ts", "import fs from 'fs';\nexport default () => fs;", 2, "line 1: cannot import \"fs\""),
+        ("scripts/a.ts", "import { x } from './b';\nexport default () => x;", 2, "there is no scripts/b.ts or .js"),
+        ("scripts/a.ts", "import { x } from '../b';\nexport default () => x;", 2, "it leads out of scripts/"),
+        ("scripts/a.ts", "export const Check = 1;", 2, "scripts/a.ts exports Check, and neither default nor Validate"),
+        ("scripts/other.ts", "export default () => true", 3, "there is no script a"),
+        ("other.ts", "export default () => true", 3, "there is no script \"a\" in"),
+    ] {
+        let place = Place::new();
+        place.write(file, text);
+        place.write("t.jsonl", &suite(&["a"]));
+        let ended = place.run(&["run", "t.jsonl", "-n", &agent.url]);
+        assert_eq!(ended.code, Some(code), "{text}: {}{}", ended.stdout, ended.stderr);
+        let all = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(all.contains(why), "{text}: {all}");
+        let ended = place.run(&["check", "t.jsonl"]);
+        assert_eq!(ended.code, Some(2), "{text}: {}{}", ended.stdout, ended.stderr);
+    }
+}
+
+/// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes.
+#[test]
+fn hostile_scripts_are_stopped() {
+    let attacks: &[(&str, &str, &[&str])] = &[
+        ("loop", "for(;;){}", &["CPU time"]),
+        ("caught", "for(;;){ try { for(;;){} } catch {} finally { for(;;){} } }", &["CPU time"]),
+        ("awaits", "return (async () => { for(;;) await 0; })()", &["CPU time"]),
+        (
+            "sorts",
+            "const a = Array.from({length: 100000}, (_, i) => i); for(;;){ a.sort(); a.reverse(); }",
+            &["CPU time"],
+        ),
+        ("pattern", "return /^(a+)+$/.test('a'.repeat(40) + 'b')", &["CPU time"]),
+        ("arrays", "const a = []; for(;;) a.push(new Array(1e6).fill(a))", &["memory"]),
+        ("buffers", "const a = []; for(;;) a.push(new ArrayBuffer(1 << 24))", &["memory", "Invalid array buffer"]),
+        ("strings", "let s = 'x'; for(;;) s += s", &["memory", "string too long", "invalid string length"]),
+        ("joins", "return 'x'.repeat(1 << 24).split('').sort().join('').length > 0", &["memory"]),
+        ("recursion", "const f = () => f() + 1; return f()", &["call stack", "memory", "stack overflow"]),
+        ("mutual", "const o = { toString() { return `${o}` } }; return `${o}`", &["call stack", "stack overflow"]),
+        ("json", "return JSON.parse('['.repeat(1e6))", &["call stack", "JSON", "stack overflow", "memory"]),
+        ("prototype", "Object.prototype.passed = true; Array.prototype.push = null; return {}", &["it answered {}"]),
+        ("getter", "return { get passed() { throw new Error('no') } }", &["no"]),
+        ("proxy", "return new Proxy({}, { ownKeys() { for(;;){} } })", &["CPU time"]),
+        ("to_json", "return { toJSON() { for(;;){} } }", &["CPU time"]),
+        ("thenable", "return { then(resolve) { for(;;){} } }", &["it answered {}", "CPU time"]),
+        ("cycle", "const a = {}; a.a = a; return a", &["circular"]),
+        ("console", "for(;;) console.log('x'.repeat(1000))", &["CPU time"]),
+        ("throws_null", "throw null", &["memory", "null"]),
+        ("throws_huge", "throw new Error('x'.repeat(1e6))", &["xxx"]),
+        (
+            "globals",
+            "return typeof require + typeof process + typeof fetch + typeof std + typeof os",
+            &["undefinedundefined"],
+        ),
+        ("imports", "return import('fs')", &["resolving", "fs"]),
+        ("code", "return new Function('for(;;){}')()", &["CPU time"]),
+        (
+            "generators",
+            "function* g() { for(;;) yield* g() } return [...g()]",
+            &["call stack", "stack overflow", "memory"],
+        ),
+        ("big", "return (2n ** 100000000n) > 0n", &["memory", "BigInt", "CPU time"]),
+    ];
+    let place = Place::new();
+    for (name, body, _) in attacks {
+        place.write(&format!("scripts/{name}.js"), &format!("export default () => {{ {body} }}"));
+    }
+    place.write("scripts/neighbour.js", "export default (output) => output.length > 0");
+    let names: Vec<&str> = attacks.iter().flat_map(|(name, ..)| [*name, "neighbour"]).collect();
+    let text: Vec<String> = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            suite(&[name]).replace(&format!("\"id\": \"{name}\""), &format!("\"id\": \"{name}-{index}\""))
+        })
+        .collect();
+    place.write("t.jsonl", &text.join("\n"));
+    let agent = agent();
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "-o", "r.jsonl", "--parallel", "8", "-q"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let lines = lines(&place);
+    let mut wrong = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let line = &lines[&format!("{name}-{index}")];
+        let said = line["assertions"][0]["reason"].as_str().unwrap_or_default();
+        let is_right = match attacks.iter().find(|(attack, ..)| attack == name) {
+            None => line["outcome"] == "passed",
+            Some((_, _, reasons)) => line["outcome"] == "errored" && reasons.iter().any(|reason| said.contains(reason)),
+        };
+        if !is_right {
+            wrong.push(format!("{name}: {} {}", line["outcome"], said.chars().take(300).collect::<String>()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
