@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -39,7 +40,8 @@ async def parties() -> AsyncIterator[Parties]:
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
+        async with asyncio.timeout(SECONDS):
+            await call
     return failed.value.code(), failed.value.details()
 
 
@@ -156,6 +158,7 @@ async def test_nothing_to_judge_by_is_an_error(parties):
     [
         (RuntimeError("the model is gone"), grpc.StatusCode.INTERNAL, "RuntimeError: the model is gone"),
         (TimeoutError(), grpc.StatusCode.INTERNAL, "TimeoutError"),
+        (asyncio.CancelledError(), grpc.StatusCode.INTERNAL, "CancelledError"),
         (ValueError("x" * 5000), grpc.StatusCode.INTERNAL, ("ValueError: " + "x" * 5000)[:900]),
         (ValueError("half \ud83d"), grpc.StatusCode.INTERNAL, "ValueError: half ?"),
         (
@@ -170,7 +173,7 @@ async def test_nothing_to_judge_by_is_an_error(parties):
         ),
         (InvocationFailed("fine", status=grpc.StatusCode.OK), grpc.StatusCode.INTERNAL, "fine"),
     ],
-    ids=["exception", "own-timeout", "long", "half-a-character", "not-found", "with-reason", "ok"],
+    ids=["exception", "own-timeout", "own-cancel", "long", "half-a-character", "not-found", "with-reason", "ok"],
 )
 async def test_an_exception_is_a_status(parties, error, code, message):
     async def fail(request: object) -> None:
@@ -184,7 +187,7 @@ async def test_an_exception_is_a_status(parties, error, code, message):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        (Duration(nanos=50_000_000), "no answer within the budget of 0.05 s"),
+        (Duration(nanos=50_000_000), "not done within the budget of 0.05 s"),
         (Duration(), "the budget of the call is used up"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the services share that answer one question with one answer: Simulator and Validator."""
+"""What the services share that are asked beside the agent, by Simulator and Validator: a failure is always a status."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,8 @@ async def ask(
 ) -> Response:
     """Awaits the function, for as long as the call's budget allows. Whatever fails becomes a status.
 
-    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is.
+    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is. The same
+    goes for a CancelledError that is the function's own: gRPC would take it for a cancel of the call, and send nothing.
     """
     budget = seconds(request.context.budget) if request.context.HasField("budget") else None
     if budget is not None and budget <= 0:
@@ -41,8 +42,13 @@ async def ask(
             message = f"{error.fault.reason}: {message}"
     except Exception as error:
         status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
     if limit.expired():
-        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within the budget of {budget:g} s"
+        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the budget of {budget:g} s"
     await context.abort(status, _short(message))
     raise AssertionError("abort has raised")
 
