@@ -1,4 +1,4 @@
-"""What the services share that are asked beside the agent, by Simulator and Validator: a failure is always a status."""
+"""What Simulator, Validator and Generator share: the budget of a call, and that every failure becomes a status."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,13 +6,15 @@ from typing import TypeVar
 
 import grpc
 
-from forge.agent.v1 import simulator_pb2, validator_pb2
+from forge.agent.v1 import generator_pb2, simulator_pb2, validator_pb2
 from forge_agent.turn import InvocationFailed
 from forge_agent.values import code, fault_of, seconds
 
 __all__ = ["ask"]
 
-Request = TypeVar("Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest)
+Request = TypeVar(
+    "Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest, generator_pb2.GenerateRequest
+)
 Response = TypeVar("Response")
 
 MAX_STATUS_BYTES = 900
