@@ -1,14 +1,19 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from forge.agent.v1.agent_pb2 import AgentCard
 from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge_agent import AgentEndpoint, Answer, Server
+from forge.agent.v1.generator_pb2_grpc import GeneratorStub
+from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
+from forge.agent.v1.validator_pb2_grpc import ValidatorStub
+from forge_agent import AgentEndpoint, Answer, Server, Turn
 
 Serve = Callable[[AgentEndpoint], Awaitable[AgentEndpointStub]]
+Parties = Callable[..., Awaitable[SimpleNamespace]]
 
 
 @pytest.fixture
@@ -35,3 +40,26 @@ def serve_answer(serve: Serve) -> Callable[..., Awaitable[AgentEndpointStub]]:
         return await serve(AgentEndpoint(card, answer, **options))
 
     return start
+
+
+@pytest.fixture
+async def parties() -> AsyncIterator[Parties]:
+    """Serves services beside an agent, and gives a client for each."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**services: object) -> SimpleNamespace:
+            async def answer(turn: Turn) -> str:
+                return turn.user_text
+
+            server = Server(AgentEndpoint(AgentCard(), answer), "127.0.0.1:0", **services)
+            await server.start()
+            stack.push_async_callback(server.stop, 0.1)
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
+            return SimpleNamespace(
+                simulator=SimulatorStub(channel),
+                validator=ValidatorStub(channel),
+                generator=GeneratorStub(channel),
+                channel=channel,
+            )
+
+        yield start

@@ -1,4 +1,4 @@
-"""The expense agent, its user and its validator: over one server, as a daemon meets them."""
+"""The expense agent, its user, its validator and its generator: over one server, as a daemon meets them."""
 
 import asyncio
 import json
@@ -18,13 +18,14 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from test_parties import refusal
 
-from forge.agent.v1 import agent_pb2, invoke_pb2, simulator_pb2, validator_pb2
+from forge.agent.v1 import agent_pb2, generator_pb2, invoke_pb2, simulator_pb2, validator_pb2
 from forge.agent.v1 import values_pb2 as values
 from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
+from forge.agent.v1.generator_pb2_grpc import GeneratorStub
 from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
 from forge.agent.v1.validator_pb2_grpc import ValidatorStub
-from forge_agent import Server, Simulator, Validator, text_of
-from forge_samples import expense, expense_user, expense_validator, expense_words
+from forge_agent import Generator, Server, Simulator, Validator, text_of
+from forge_samples import expense, expense_generator, expense_user, expense_validator, expense_words
 from forge_samples.offline import Line
 
 ROLES = {"user": values.ROLE_USER, "assistant": values.ROLE_ASSISTANT}
@@ -50,6 +51,7 @@ class Daemon:
     agent: AgentEndpointStub
     simulator: SimulatorStub
     validator: ValidatorStub
+    generator: GeneratorStub
 
     async def answer(self, messages: Sequence[values.Message]) -> Events:
         events = await invoke(self.agent, start_frame(messages=messages))
@@ -66,7 +68,12 @@ class Daemon:
             case "regex":
                 return re.search(assertion["pattern"], events.text) is not None
             case "tool_called":
-                return assertion["name"] in events.tools
+                wanted = assertion.get("value", assertion)
+                made = [
+                    json.loads(call.params.raw) for call in events.of("tool_started") if call.name == wanted["name"]
+                ]
+                is_called = any(wanted.get("arguments", {}).items() <= arguments.items() for arguments in made)
+                return is_called != assertion.get("negate", False)
             case "agent":
                 assert assertion["use"] == "agents:expense.validator"
                 metadata = assertion["options"]["metadata"]
@@ -92,6 +99,14 @@ class Daemon:
             )
         )
 
+    async def generate(
+        self, count: int, focus: str = "", existing: Sequence[str] = ()
+    ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+        """The cases, and how many the generator says that it sent and discarded."""
+        request = generator_pb2.GenerateRequest(count=count, focus=focus, existing_case_ids=existing)
+        *items, last = [item async for item in self.generator.Generate(request)]
+        return [json.loads(item.case.raw) for item in items], (last.summary.produced, last.summary.discarded)
+
     async def next_input(
         self, persona: str = "", goal: str = "", conversation: Sequence[values.Message] = (), turn: int = 1
     ) -> simulator_pb2.NextInputResponse:
@@ -104,12 +119,21 @@ class Daemon:
 @pytest.fixture
 async def daemon(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
     monkeypatch.delenv("FORGE_SAMPLE_MODEL", raising=False)
-    simulator, validator = Simulator(expense_user.play), Validator(expense_validator.judge)
-    server = Server(expense.make(), "127.0.0.1:0", simulator=simulator, validator=validator)
+    server = Server(
+        expense.make(),
+        "127.0.0.1:0",
+        simulator=Simulator(expense_user.play),
+        validator=Validator(expense_validator.judge),
+        generator=Generator(expense_generator.write),
+    )
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
-        yield Daemon(AgentEndpointStub(channel), SimulatorStub(channel), ValidatorStub(channel))
+        yield meet(channel)
     await server.stop(0.1)
+
+
+def meet(channel: grpc.aio.Channel) -> Daemon:
+    return Daemon(AgentEndpointStub(channel), SimulatorStub(channel), ValidatorStub(channel), GeneratorStub(channel))
 
 
 # The eval files.
@@ -220,6 +244,11 @@ ASKS = "I'll create an expense for meals, $60. Please confirm."
         (["What is the policy?"], [], "Which type of expense do you mean?"),
         (["What is the limit for hotels?"], [{"type": "accommodation"}],
          "The limit for accommodation is $250 per night. Please keep receipts from $25 on."),
+        (["What is the limit for training?"], [{"type": "training"}],
+         "The limit for training is $3000 per year. Please keep receipts from $25 on."),
+        (["Train to Berlin, $80"],
+         [{"type": "business travel", "amount": 80, "currency": "USD", "description": "Train to Berlin"}],
+         "I'll create an expense for business travel, $80. Please confirm."),
         (["Show me my expenses"], [{}], "You have 3 expenses. EXP-2024-115: business travel, $1280, paid; "),
         (["Who won the World Cup?"], [], "I help with expenses"),
         ([""], [], "I help with expenses"),
@@ -431,6 +460,50 @@ async def test_what_is_not_understood_is_not_judged(daemon, criteria, word):
     assert text.startswith(start)
 
 
+# The generator.
+
+MANY = 300
+
+
+@pytest.mark.parametrize("focus", ["", "edge-cases"])
+async def test_the_agent_passes_what_is_generated(daemon, focus):
+    cases, told = await daemon.generate(MANY, focus)
+    assert told == (MANY, 0)
+    for case in cases:
+        messages = [message(item["role"], item["content"]) for item in case["messages"]]
+        events = await daemon.answer(messages)
+        for assertion in case["assertions"]:
+            assert await daemon.holds(assertion, messages, events), (case, assertion, events.tools, events.text)
+
+
+@pytest.mark.parametrize("focus", ["", "edge-cases"])
+async def test_generated_cases_are_different_and_ask_for_something(daemon, focus):
+    cases, _ = await daemon.generate(MANY, focus)
+    assert len({json.dumps(case["messages"]) for case in cases}) == MANY
+    assert len({re.sub(r"-\d+$", "", case["id"]) for case in cases[:6]}) == 6
+    for case in cases:
+        assert list(case) == ["id", "name", "messages", "assertions"]
+        assert case["name"]
+        assert [item["role"] for item in case["messages"][::2]] == ["user"] * (len(case["messages"]) // 2 + 1)
+        assert any(assertion["type"] == "contains" and assertion["value"] for assertion in case["assertions"])
+
+
+async def test_the_next_cases_are_generated(daemon):
+    first, _ = await daemon.generate(20)
+    again, told = await daemon.generate(20, existing=[case["id"] for case in first])
+    assert told == (20, 20)
+    assert (await daemon.generate(40))[0] == first + again
+    edges, _ = await daemon.generate(20, "edge-cases")
+    assert not {case["id"] for case in edges} & {case["id"] for case in first + again}
+
+
+@pytest.mark.parametrize("focus", ["", "edge-cases"])
+async def test_the_generator_comes_to_an_end(daemon, focus):
+    cases, told = await daemon.generate(10_000, focus)
+    assert MANY <= len(cases) < 2_000
+    assert told == (len(cases), 0)
+
+
 # All of it.
 
 
@@ -443,10 +516,11 @@ async def test_as_a_process():
         async with asyncio.timeout(30):
             address = (await process.stdout.readline()).decode().split()[-1]
         async with grpc.aio.insecure_channel(address) as channel:
-            daemon = Daemon(AgentEndpointStub(channel), SimulatorStub(channel), ValidatorStub(channel))
+            daemon = meet(channel)
             said = await daemon.next_input()
             events = await daemon.answer([said.input])
             assert (await daemon.judge(events.text, "asks for the type")).passed
+            assert (await daemon.generate(3))[1] == (3, 0)
     finally:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):

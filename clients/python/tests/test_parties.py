@@ -1,45 +1,23 @@
 """The simulator and the validator, over a real server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from types import SimpleNamespace
+from collections.abc import Awaitable
 
 import grpc
 import pytest
+from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge.agent.v1 import agent_pb2, simulator_pb2, validator_pb2
+from forge.agent.v1 import simulator_pb2, validator_pb2
 from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
-from forge.agent.v1.validator_pb2_grpc import ValidatorStub
-from forge_agent import AgentEndpoint, InvocationFailed, Server, Simulator, Turn, UserTurn, Validator, Verdict, text_of
-
-Parties = Callable[..., Awaitable[SimpleNamespace]]
-
-
-@pytest.fixture
-async def parties() -> AsyncIterator[Parties]:
-    """Serves services beside an agent, and gives a client for each."""
-    async with AsyncExitStack() as stack:
-
-        async def start(**services: object) -> SimpleNamespace:
-            async def answer(turn: Turn) -> str:
-                return turn.user_text
-
-            server = Server(AgentEndpoint(agent_pb2.AgentCard(), answer), "127.0.0.1:0", **services)
-            await server.start()
-            stack.push_async_callback(server.stop, 0.1)
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
-            return SimpleNamespace(simulator=SimulatorStub(channel), validator=ValidatorStub(channel), channel=channel)
-
-        yield start
+from forge_agent import Generator, InvocationFailed, Simulator, UserTurn, Validator, Verdict, text_of
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
+        async with asyncio.timeout(SECONDS):
+            await call
     return failed.value.code(), failed.value.details()
 
 
@@ -156,6 +134,7 @@ async def test_nothing_to_judge_by_is_an_error(parties):
     [
         (RuntimeError("the model is gone"), grpc.StatusCode.INTERNAL, "RuntimeError: the model is gone"),
         (TimeoutError(), grpc.StatusCode.INTERNAL, "TimeoutError"),
+        (asyncio.CancelledError(), grpc.StatusCode.INTERNAL, "CancelledError"),
         (ValueError("x" * 5000), grpc.StatusCode.INTERNAL, ("ValueError: " + "x" * 5000)[:900]),
         (ValueError("half \ud83d"), grpc.StatusCode.INTERNAL, "ValueError: half ?"),
         (
@@ -170,7 +149,7 @@ async def test_nothing_to_judge_by_is_an_error(parties):
         ),
         (InvocationFailed("fine", status=grpc.StatusCode.OK), grpc.StatusCode.INTERNAL, "fine"),
     ],
-    ids=["exception", "own-timeout", "long", "half-a-character", "not-found", "with-reason", "ok"],
+    ids=["exception", "own-timeout", "own-cancel", "long", "half-a-character", "not-found", "with-reason", "ok"],
 )
 async def test_an_exception_is_a_status(parties, error, code, message):
     async def fail(request: object) -> None:
@@ -184,7 +163,7 @@ async def test_an_exception_is_a_status(parties, error, code, message):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        (Duration(nanos=50_000_000), "no answer within the budget of 0.05 s"),
+        (Duration(nanos=50_000_000), "not done within the budget of 0.05 s"),
         (Duration(), "the budget of the call is used up"),
     ],
 )
@@ -234,7 +213,7 @@ async def test_reflection_lists_what_is_served(parties):
         await call.done_writing()
         return {service.name for service in answer.list_services_response.service}
 
-    both = {"forge.agent.v1.Simulator", "forge.agent.v1.Validator"}
-    with_both = await parties(simulator=Simulator(fail), validator=Validator(fail))
-    assert await listed(with_both.channel) >= both
-    assert not await listed((await parties()).channel) & both
+    names = {"forge.agent.v1.Simulator", "forge.agent.v1.Validator", "forge.agent.v1.Generator"}
+    with_all = await parties(simulator=Simulator(fail), validator=Validator(fail), generator=Generator(fail))
+    assert await listed(with_all.channel) >= names
+    assert not await listed((await parties()).channel) & names

@@ -5,6 +5,7 @@ Write an async function that takes a `Turn` and returns the answer, run its tool
 """
 
 from forge_agent.endpoint import CAPABILITIES, AgentEndpoint, Answer, Server, serve
+from forge_agent.generator import Generator
 from forge_agent.simulator import Simulator, UserTurn
 from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import InvocationFailed, ToolCall, ToolFailed, Turn
@@ -15,6 +16,7 @@ __all__ = [
     "CAPABILITIES",
     "AgentEndpoint",
     "Answer",
+    "Generator",
     "InvocationFailed",
     "Server",
     "Simulator",

@@ -16,12 +16,15 @@ from grpc_reflection.v1alpha import reflection
 from forge.agent.v1 import (
     agent_pb2,
     agent_pb2_grpc,
+    generator_pb2_grpc,
     invoke_pb2,
     simulator_pb2_grpc,
     snapshot_pb2_grpc,
     validator_pb2_grpc,
 )
 from forge.agent.v1 import values_pb2 as values
+from forge_agent.generator import SERVICE as GENERATOR_SERVICE
+from forge_agent.generator import Generator
 from forge_agent.simulator import SERVICE as SIMULATOR_SERVICE
 from forge_agent.simulator import Simulator
 from forge_agent.snapshot import SERVICE as SNAPSHOT_SERVICE
@@ -241,6 +244,7 @@ class Server:
         *,
         simulator: Simulator | None = None,
         validator: Validator | None = None,
+        generator: Generator | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._health = health.aio.HealthServicer()
@@ -257,6 +261,9 @@ class Server:
         if validator:
             validator_pb2_grpc.add_ValidatorServicer_to_server(validator, self._server)
             names.append(VALIDATOR_SERVICE)
+        if generator:
+            generator_pb2_grpc.add_GeneratorServicer_to_server(generator, self._server)
+            names.append(GENERATOR_SERVICE)
         reflection.enable_server_reflection(names, self._server)
         port = self._server.add_insecure_port(listen)
         #: Where it can be reached, with the real port if 0 was asked for.
@@ -282,12 +289,13 @@ async def serve(
     *,
     simulator: Simulator | None = None,
     validator: Validator | None = None,
+    generator: Generator | None = None,
 ) -> None:
     """Serves the agent, and the other services that are given, until the process is asked to end (SIGINT, SIGTERM).
 
     The first line on stdout says where, so that whoever started the process with port 0 can read the port.
     """
-    server = Server(endpoint, listen, snapshot, simulator=simulator, validator=validator)
+    server = Server(endpoint, listen, snapshot, simulator=simulator, validator=validator, generator=generator)
     await server.start()
     print(f"listening on {server.address}", flush=True)
     asked_to_end = asyncio.Event()

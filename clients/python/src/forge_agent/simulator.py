@@ -7,7 +7,7 @@ import grpc
 
 from forge.agent.v1 import simulator_pb2, simulator_pb2_grpc
 from forge.agent.v1 import values_pb2 as values
-from forge_agent.unary import ask
+from forge_agent.party import ask
 
 __all__ = ["Play", "Simulator", "UserTurn"]
 

@@ -7,8 +7,8 @@ import grpc
 
 from forge.agent.v1 import validator_pb2, validator_pb2_grpc
 from forge.agent.v1 import values_pb2 as values
+from forge_agent.party import ask
 from forge_agent.turn import InvocationFailed
-from forge_agent.unary import ask
 
 __all__ = ["Judge", "Validator", "Verdict"]
 

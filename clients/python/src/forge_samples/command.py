@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from forge_agent import AgentEndpoint, Simulator, SnapshotProvider, Validator, serve
+from forge_agent import AgentEndpoint, Generator, Simulator, SnapshotProvider, Validator, serve
 
 
 def run(
@@ -14,6 +14,7 @@ def run(
     *,
     simulator: Simulator | None = None,
     validator: Validator | None = None,
+    generator: Generator | None = None,
 ) -> None:
     """Serves the agent that `make` gives for a tool delay in seconds, and the other services that are given."""
     parser = argparse.ArgumentParser(description=description)
@@ -25,6 +26,6 @@ def run(
 
     async def main() -> None:
         endpoint = make(arguments.tool_delay)
-        await serve(endpoint, arguments.listen, snapshot, simulator=simulator, validator=validator)
+        await serve(endpoint, arguments.listen, snapshot, simulator=simulator, validator=validator, generator=generator)
 
     asyncio.run(main())

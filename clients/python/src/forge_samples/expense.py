@@ -4,7 +4,8 @@ It shows a conversation of several turns: it asks for what is missing, makes a d
 has confirmed. It remembers nothing: everything is read from the conversation that it is given.
 
 `python -m forge_samples.expense --listen 127.0.0.1:50053` serves it, and beside it a user who talks to it
-(`expense_user`) and a validator who judges its answers (`expense_validator`).
+(`expense_user`), a validator who judges its answers (`expense_validator`), and a generator that writes cases for it
+(`expense_generator`).
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from typing import Any
 
 from pydantic_ai import Agent, Tool
 
-from forge_agent import AgentEndpoint, Simulator, Validator
-from forge_samples import bridge, command, expense_user, expense_validator, offline
+from forge_agent import AgentEndpoint, Generator, Simulator, Validator
+from forge_samples import bridge, command, expense_generator, expense_user, expense_validator, offline
 from forge_samples import expense_words as words
 from forge_samples.expense_words import Claim, ExpenseType
 from forge_samples.offline import Call, Line, Result
@@ -259,8 +260,9 @@ def make(tool_delay: float = 0.0) -> AgentEndpoint:
 
 if __name__ == "__main__":
     command.run(
-        "Sample expense agent, with a user and a validator",
+        "Sample expense agent, with a user, a validator and a generator",
         make,
         simulator=Simulator(expense_user.play),
         validator=Validator(expense_validator.judge),
+        generator=Generator(expense_generator.write),
     )

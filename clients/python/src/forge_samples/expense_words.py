@@ -8,7 +8,7 @@ from typing import Literal, get_args
 ExpenseType = Literal["business travel", "accommodation", "meals", "equipment", "training"]
 TYPES: tuple[ExpenseType, ...] = get_args(ExpenseType)
 TYPE_WORDS: dict[ExpenseType, str] = {
-    "business travel": r"\b(travel|flights?|trains?|taxi|trip|airfare|mileage)",
+    "business travel": r"\b(travel|flights?|trains?\b|taxi|trip|airfare|mileage)",
     "accommodation": r"\b(accommodation|hotel|lodging)",
     "meals": r"\b(meals?|dinner|lunch|breakfast|restaurant)\b",
     "equipment": r"\b(equipment|laptop|monitor|keyboard|headset)",

@@ -1,4 +1,4 @@
-"""What the services share that answer one question with one answer: Simulator and Validator."""
+"""What Simulator, Validator and Generator share: the budget of a call, and that every failure becomes a status."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,13 +6,15 @@ from typing import TypeVar
 
 import grpc
 
-from forge.agent.v1 import simulator_pb2, validator_pb2
+from forge.agent.v1 import generator_pb2, simulator_pb2, validator_pb2
 from forge_agent.turn import InvocationFailed
 from forge_agent.values import code, fault_of, seconds
 
 __all__ = ["ask"]
 
-Request = TypeVar("Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest)
+Request = TypeVar(
+    "Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest, generator_pb2.GenerateRequest
+)
 Response = TypeVar("Response")
 
 MAX_STATUS_BYTES = 900
@@ -26,7 +28,8 @@ async def ask(
 ) -> Response:
     """Awaits the function, for as long as the call's budget allows. Whatever fails becomes a status.
 
-    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is.
+    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is. The same
+    goes for a CancelledError that is the function's own: gRPC would take it for a cancel of the call, and send nothing.
     """
     budget = seconds(request.context.budget) if request.context.HasField("budget") else None
     if budget is not None and budget <= 0:
@@ -41,8 +44,13 @@ async def ask(
             message = f"{error.fault.reason}: {message}"
     except Exception as error:
         status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
     if limit.expired():
-        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within the budget of {budget:g} s"
+        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the budget of {budget:g} s"
     await context.abort(status, _short(message))
     raise AssertionError("abort has raised")
 
