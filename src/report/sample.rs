@@ -144,7 +144,8 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Verdicts) {
 
 /// Every outcome, a dialogue, tools, a validator, a flaky case, a baseline and a stale suite.
 pub(super) fn of_everything() -> (Run, Verdicts) {
-    let opinion = Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2 };
+    let opinion =
+        Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2, console: Vec::new() };
     let mut worse = failed("The answer.");
     worse.error = Some("responseContains: expected \"x\"".to_owned());
     worse.assertions = vec![

@@ -109,14 +109,12 @@ pub(super) async fn judge(
         Err(why) => return Reply::Failed { why, opinion: opinion(None, console) },
     };
     let json = answer.as_ref().and_then(|answer| Json::parse(answer.get()).ok());
-    match json.as_ref().and_then(read) {
-        Some((passed, reason, score)) => Reply::Judged { passed, reason, opinion: opinion(score, console) },
-        None => {
-            let shown = answer.as_ref().map_or("undefined", |answer| answer.get());
-            let why = format!("it answered {}, and neither true or false nor an object with `passed`", shorten(shown));
-            Reply::Failed { why, opinion: opinion(None, console) }
-        }
+    if let Some((passed, reason, score)) = json.as_ref().and_then(read) {
+        return Reply::Judged { passed, reason, opinion: opinion(score, console) };
     }
+    let shown = answer.as_ref().map_or("undefined", |answer| answer.get());
+    let why = format!("it answered {}, and neither true or false nor an object with `passed`", shorten(shown));
+    Reply::Failed { why, opinion: opinion(None, console) }
 }
 
 /// A boolean, or an object with `passed` or `pass`, and perhaps `reason` or `message` and `score`.

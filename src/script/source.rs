@@ -173,8 +173,8 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     let text = std::str::from_utf8(bytes).map_err(|_| refuse(0, "the file is not UTF-8 text".to_owned()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let line_of = |offset: u32| {
-        let before = text.as_bytes().get(..offset as usize).unwrap_or(text.as_bytes());
-        u32::try_from(before.iter().filter(|byte| **byte == b'\n').count()).unwrap_or(u32::MAX).saturating_add(1)
+        let before = text.get(..offset as usize).unwrap_or(text);
+        u32::try_from(before.matches('\n').count()).unwrap_or(u32::MAX).saturating_add(1)
     };
     let source_type = if Path::new(path).extension().is_some_and(|ending| ending == "ts") {
         SourceType::ts()
@@ -187,7 +187,7 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
             .take(20)
             .map(|diagnostic| {
                 let offset = diagnostic.labels.as_ref().first().map(LabeledSpan::offset);
-                let line = offset.and_then(|offset| u32::try_from(offset).ok()).map_or(0, line_of);
+                let line = offset.map_or(0, line_of);
                 let mut found = finding(path, line, diagnostic.message.to_string());
                 found.hint = diagnostic.help.as_ref().map(ToString::to_string);
                 found
@@ -227,8 +227,9 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     }
     let options = CodegenOptions { source_map_path: Some(PathBuf::from(path)), ..CodegenOptions::default() };
     let CodegenReturn { code, map, .. } = Codegen::new().with_options(options).build(&program);
-    let tokens = map.iter().flat_map(|map| map.get_tokens());
-    let mut places: Vec<_> = tokens
+    let mut places: Vec<_> = map
+        .iter()
+        .flat_map(|map| map.get_tokens().collect::<Vec<_>>())
         .map(|token| ([token.get_dst_line(), token.get_dst_col()], [token.get_src_line(), token.get_src_col()]))
         .collect();
     places.sort_unstable();

@@ -82,8 +82,10 @@ fn expenses() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
     let (_expense, expense) = sample("forge_samples.expense", &[]);
-    let agents: Vec<String> =
-        ["expense", "expense.user", "expense.validator"].iter().map(|id| format!("{id}={expense}")).collect();
+    let agents: Vec<String> = ["expense", "expense.user", "expense.validator", "expense.generator"]
+        .iter()
+        .map(|id| format!("{id}={expense}"))
+        .collect();
     let agents: Vec<&str> = agents.iter().flat_map(|agent| ["--agent", agent.as_str()]).collect();
     let (cases, dialogues) = (eval("expense.jsonl"), eval("expense-dynamic.jsonl"));
     let args = ["run", "-i", &cases, "-n", "expense", "--daemon", &daemon, "--strict", "-o", "e.jsonl"];
@@ -97,6 +99,14 @@ fn expenses() {
     for line in ["[T004] turn 2 user:  Business travel, $3500", "[T004] turn 2 checkpoint call_create reached"] {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
+    // The same sample writes cases for itself.
+    let args =
+        ["run", "-i", "agents:expense.generator?count=12&focus=edge-cases", "-n", "expense", "--daemon", &daemon];
+    let ended = place.run(&[&args[..], &["--strict", "-o", "g.jsonl"], &agents].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let lines = std::fs::read_to_string(place.path().join("g.jsonl")).expect("lines");
+    assert_eq!(lines.lines().count(), 12, "{lines}");
+
     // Nobody plays the user: that is no fault of the agent's.
     let ended = place.run(&["run", &dialogues, "-n", &expense, "--daemon", &daemon]);
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
