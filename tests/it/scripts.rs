@@ -179,3 +179,57 @@ fn hostile_scripts_are_stopped() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The vectors with scripts, end to end: each recorded answer becomes a script that gives it.
+#[test]
+fn the_vectors_through_real_workers() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("vectors") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if !name.starts_with("framework-") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("vectors");
+        let vectors: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+        for vector in vectors.iter().filter(|vector| vector["given"]["scripts"].is_object()) {
+            through_workers(vector);
+            count += 1;
+        }
+    }
+    assert!(count >= 7, "only {count} vectors have scripts");
+}
+
+fn through_workers(vector: &serde_json::Value) {
+    let (id, given, expect) = (&vector["id"], &vector["given"], &vector["expect"]);
+    let place = Place::new();
+    for (name, answer) in given["scripts"].as_object().expect("scripts") {
+        let body = match answer.get("error") {
+            Some(error) => format!("throw new Error({error})"),
+            None => format!("return {answer}"),
+        };
+        let path = format!("scripts/{}.ts", name.replace('.', "/"));
+        place.write(&path, &format!("export default (output: string): unknown => {{ {body} }}\n"));
+    }
+    place.write("t.jsonl", &given["case"].to_string());
+    let answer = given["response"]["response"].as_str().expect("a response").to_owned();
+    let agent = Script::new(move |_| Ok(answer.clone())).start();
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "-o", "r.jsonl"]);
+    if expect["loadError"] == true {
+        assert_eq!(ended.code, Some(2), "{id}: {}{}", ended.stdout, ended.stderr);
+        return;
+    }
+    let line = lines(&place).into_values().next().expect("a line");
+    assert_eq!(line["status"], expect["status"], "{id}: {line}");
+    for (index, assertion) in expect["assertions"].as_array().expect("assertions").iter().enumerate() {
+        assert_eq!(line["assertions"][index]["passed"], assertion["passed"], "{id}: {line}");
+    }
+    if let Some(errors) = expect.get("assertion_errors") {
+        assert_eq!(&line["assertion_errors"], errors, "{id}: {line}");
+    }
+    if let Some(count) = expect["assertion_errors_count"].as_u64() {
+        let errors = line["assertion_errors"].as_array().map_or(0, Vec::len) as u64;
+        assert_eq!(errors, count, "{id}: {line}");
+    }
+}
