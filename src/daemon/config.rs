@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::peer::target::AllowedTargets;
+use crate::script::pool::Limits;
 use crate::usage::{Price, Prices, nano_usd};
 
 /// Where a daemon listens when nothing is said.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7460";
+/// CPU time that a script may be given.
+const SCRIPT_CPU: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
+/// Memory that a script may be given, in bytes.
+const SCRIPT_MEMORY: RangeInclusive<usize> = 1 << 20..=4 << 30;
 
 /// What a daemon is told.
 #[derive(Debug, Clone)]
@@ -36,6 +42,8 @@ pub struct Config {
     pub max_bundle_bytes: u64,
     /// Time that cases in flight have to end when the daemon is told to stop.
     pub drain: Duration,
+    /// What a script of a suite may take.
+    pub scripts: Limits,
     /// Which log lines are written, in the syntax of `RUST_LOG`.
     pub log: String,
     /// How log lines are written.
@@ -57,6 +65,7 @@ impl Config {
             keep_runs: 200,
             max_bundle_bytes: 1 << 30,
             drain: Duration::from_secs(10),
+            scripts: Limits::default(),
             log: "info".to_owned(),
             log_format: LogFormat::Text,
         }
@@ -133,6 +142,8 @@ struct File {
     keep_runs: Option<usize>,
     max_bundle_bytes: Option<u64>,
     drain: Option<String>,
+    script_cpu: Option<String>,
+    script_memory_bytes: Option<usize>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -193,6 +204,16 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
     if let Some(drain) = file.drain {
         config.drain = humantime::parse_duration(&drain)
             .map_err(|error| value("drain", format!("{drain:?} is no duration ({error}); write it like 10s")))?;
+    }
+    if let Some(cpu) = file.script_cpu {
+        let time = humantime::parse_duration(&cpu).ok().filter(|time| SCRIPT_CPU.contains(time));
+        let problem = || format!("{cpu:?} is no duration from 10ms to 10m; write it like 5s");
+        config.scripts.cpu = time.ok_or_else(|| value("script_cpu", problem()))?;
+    }
+    if let Some(memory) = file.script_memory_bytes {
+        let in_range = Some(memory).filter(|memory| SCRIPT_MEMORY.contains(memory));
+        let problem = || format!("must be from {} to {}", SCRIPT_MEMORY.start(), SCRIPT_MEMORY.end());
+        config.scripts.memory = in_range.ok_or_else(|| value("script_memory_bytes", problem()))?;
     }
     config.log = overrides.log.or(file.log).unwrap_or(config.log);
     config.log_format = overrides.log_format.or(file.log_format).unwrap_or(config.log_format);
@@ -257,6 +278,8 @@ mod tests {
             ("listen = 5", "DIR/forge.toml, line 1: invalid type: integer `5`, expected a string"),
             ("listen = 'nowhere'", "listen: \"nowhere\" is no address; write it like 127.0.0.1:7460"),
             ("drain = '3'", "drain: \"3\" is no duration"),
+            ("script_cpu = '1ms'", "script_cpu: \"1ms\" is no duration from 10ms to 10m"),
+            ("script_memory_bytes = 5", "script_memory_bytes: must be from 1048576 to 4294967296"),
             ("listen = '0.0.0.0:7460'", "listen: 0.0.0.0:7460 can be reached by others"),
             ("[prices.'gpt-4o']\ninput = -1.0\noutput = 2", "prices: \"gpt-4o\": must be US dollars"),
             ("[prices.x]\ninput = 1", "DIR/forge.toml, line 1: missing field `output`"),

@@ -23,7 +23,7 @@ use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, RunSpec, plan};
 use crate::run::{Control, Farewells, Job, RunScripts, execute, suite_infos};
-use crate::script::pool::{Limits, Pool};
+use crate::script::pool::Pool;
 use crate::script::source::{FOLDER, Scripts};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
@@ -108,7 +108,7 @@ impl Manager {
             bundles,
             permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
             prices: config.prices.clone(),
-            scripts: Arc::new(Pool::new(script_workers(), Limits::default())),
+            scripts: Arc::new(Pool::new(script_workers(), config.scripts)),
             controls: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),

@@ -1,6 +1,6 @@
 //! Scripts that judge answers, through real workers: what they may do, what stops them, and where they went wrong.
 
-use crate::processes::Place;
+use crate::processes::{DAEMON, Place, Running, command};
 use crate::support::fake::Script;
 
 /// A suite of one case a script, each named like its script.
@@ -162,7 +162,13 @@ fn hostile_scripts_are_stopped() {
         .collect();
     place.write("t.jsonl", &text.join("\n"));
     let agent = agent();
-    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "-o", "r.jsonl", "--parallel", "8", "-q"]);
+    place.write("forge.toml", "script_cpu = '500ms'");
+    let mut daemon = command(DAEMON, place.path());
+    daemon.args(["--listen", "127.0.0.1:0", "--data-dir", "data", "--config", "forge.toml"]);
+    let mut daemon = Running::start(daemon);
+    let url = format!("http://{}", daemon.address());
+    let args = ["run", "t.jsonl", "-n", &agent.url, "-o", "r.jsonl", "--parallel", "8", "-q", "--daemon", &url];
+    let ended = place.run(&args);
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
     let lines = lines(&place);
     let mut wrong = Vec::new();
