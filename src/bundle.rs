@@ -125,13 +125,20 @@ struct Entry {
 }
 
 impl Bundle {
-    /// Adds a file; one that is there already is replaced.
+    /// Adds a file; the same one once more changes nothing, whatever it is for then.
     ///
     /// # Errors
-    /// When `path` is not relative, plain and short.
+    /// When `path` is not relative, plain and short, or another file has it.
     pub fn add(&mut self, path: &str, role: Role, bytes: impl Into<Text>) -> Result<(), BundleError> {
         check_path(path)?;
-        self.files.insert(path.to_owned(), (role, bytes.into()));
+        let text = bytes.into();
+        match self.files.get(path) {
+            None => drop(self.files.insert(path.to_owned(), (role, text))),
+            Some((_, other)) if *other == text => {}
+            Some(_) => {
+                return Err(BundleError::Path { path: path.to_owned(), reason: "another file has it" });
+            }
+        }
         Ok(())
     }
 

@@ -11,6 +11,8 @@ pub struct Progress<'a> {
     dialogue: &'a Dialogue,
     /// The turn in which each checkpoint was reached.
     reached: Vec<Option<u32>>,
+    /// What came of the claims of each when they were looked at last.
+    looked: Vec<Vec<AssertionResult>>,
     /// The turns that the agent answered.
     turns: Vec<Turn>,
     /// What both sides see.
@@ -40,7 +42,13 @@ impl<'a> Progress<'a> {
     /// one of the user, which is the first input.
     #[must_use]
     pub fn new(dialogue: &'a Dialogue, opening: Vec<Message>) -> Self {
-        Self { dialogue, reached: vec![None; dialogue.checkpoints.len()], turns: Vec::new(), conversation: opening }
+        Self {
+            dialogue,
+            reached: vec![None; dialogue.checkpoints.len()],
+            looked: vec![Vec::new(); dialogue.checkpoints.len()],
+            turns: Vec::new(),
+            conversation: opening,
+        }
     }
 
     /// Number of the turn that comes next, from 1.
@@ -92,10 +100,12 @@ impl<'a> Progress<'a> {
     ///
     /// # Errors
     /// When it cannot be evaluated, which ends the dialogue.
-    pub fn look(&mut self, position: usize, results: &[AssertionResult]) -> Result<bool, Ending> {
+    pub fn look(&mut self, position: usize, results: Vec<AssertionResult>) -> Result<bool, Ending> {
         let checkpoint = &self.dialogue.checkpoints[position];
         let is_reached = results.iter().all(|result| result.outcome == Outcome::Passed);
         let broken = results.iter().find(|result| result.outcome == Outcome::Errored);
+        let broken = broken.cloned();
+        self.looked[position] = results;
         if let Some(broken) = broken {
             return Err(Ending::Bad {
                 outcome: Outcome::Errored,
@@ -148,10 +158,9 @@ impl<'a> Progress<'a> {
     /// The turns, and what came of the checkpoints.
     #[must_use]
     pub fn into_results(self) -> (Vec<Turn>, Vec<CheckpointResult>) {
-        let checkpoints = self.checkpoints().map(|(checkpoint, reached_at_turn)| CheckpointResult {
-            id: checkpoint.id.clone(),
-            reached_at_turn,
-            required: checkpoint.required,
+        let looked = self.looked.iter().cloned();
+        let checkpoints = self.checkpoints().zip(looked).map(|((checkpoint, reached_at_turn), assertions)| {
+            CheckpointResult { assertions, id: checkpoint.id.clone(), reached_at_turn, required: checkpoint.required }
         });
         let checkpoints = checkpoints.collect();
         (self.turns, checkpoints)

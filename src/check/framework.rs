@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::snapshot;
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
-use crate::suite::claim::{Claim, ClaimKind, JsonType, PATTERN_PREFIX, Stored};
+use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
 use crate::verdict::{AssertionResult, Blame, Opinion, Outcome};
@@ -84,9 +84,13 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
     let evaluated = claims.iter().enumerate().map(|(position, claim)| {
         let verdict = answer.verdict(claim, replies.get(&position));
         let (outcome, reason, blame) = match verdict {
-            _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => {
-                (Outcome::Skipped, "the response is going to be the stored one".to_owned(), None)
-            }
+            _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => match &claim.kind {
+                // Stored, it could never be compared.
+                ClaimKind::Snapshot { compare: Compare::Json { .. }, .. } if answer.json().is_none() => {
+                    (Outcome::Failed, "there is no JSON in the response".to_owned(), Some(Blame::Agent))
+                }
+                _ => (Outcome::Skipped, snapshot::RENEWED.to_owned(), None),
+            },
             Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
             Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
             Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),

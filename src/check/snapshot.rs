@@ -9,6 +9,8 @@ use super::framework::json_in;
 use crate::json::{Json, Value};
 use crate::suite::claim::Compare;
 
+/// Why an answer is compared with nothing: it is going to be the stored one.
+pub(super) const RENEWED: &str = "the response is going to be the stored one";
 /// Longest texts whose difference is told line by line, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 /// Most lines of a difference that are told.

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::client::Client;
 use super::{CliError, Exit, print};
+use crate::report::printable_json;
 use crate::wire::control as pb;
 
 #[derive(Debug, Args)]
@@ -42,7 +43,7 @@ pub(super) async fn history(daemon: Option<String>, args: HistoryArgs) -> Result
         let Some(case) = client.ask(doing, next).await? else { break };
         let line = case.case + "\n";
         let Some(path) = &args.output else {
-            print(&line)?;
+            print(&printable_json(&line))?;
             continue;
         };
         let failed = |error: std::io::Error| {

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{CliError, Exit};
-use crate::bundle::{Bundle, BundleError, Role, text_of};
+use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
 use crate::run::JUDGES;
 use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::suite::answers::Answers;
@@ -19,6 +19,8 @@ use crate::suite::{self, Defaults, Dialect, Suite};
 /// Endings of the files that are taken from a folder; other JSON files there are something else.
 const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json", ".regression.json", ".jsonl"];
 
+/// Ending of the files in which the cases of a generator are kept. They are run when they are named.
+pub(super) const GENERATED_ENDING: &str = ".cases.jsonl";
 /// Most bad cases of a generator that are told one by one.
 const MAX_BAD_TOLD: usize = 10;
 
@@ -28,6 +30,8 @@ pub(super) struct Inputs {
     pub(super) suites: Vec<Suite>,
     /// Their files.
     pub(super) bundle: Bundle,
+    /// The files that were read, as they were named.
+    pub(super) files: Vec<PathBuf>,
     /// Where suites with stored answers stand on the disk.
     pub(super) homes: Vec<Home>,
     /// Those who are still to be asked for cases.
@@ -128,7 +132,8 @@ impl Inputs {
         let mut suites = Vec::new();
         let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
-        for path in expand(&paths)? {
+        let files = expand(&paths)?;
+        for path in files.clone() {
             let text = text_of_file(&path)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
@@ -165,7 +170,7 @@ impl Inputs {
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(Path::new(&name), &error))?;
         }
         if errors.is_empty() {
-            return Ok(Self { suites, bundle, homes, generators, generated: Vec::new() });
+            return Ok(Self { suites, bundle, files, homes, generators, generated: Vec::new() });
         }
         let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
         Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}"))
@@ -189,13 +194,21 @@ impl Inputs {
         let all = texts.len();
         let mut cases: Vec<(String, String)> = Vec::new();
         let mut bad = Vec::new();
+        // Their patterns are kept together, so they share the room for that.
+        let mut pool = Pool::default();
         for (number, text) in (1..).zip(texts) {
             // A line of its own: in JSON, line breaks stand between values only.
-            let text = text.replace(['\n', '\r'], " ");
-            let read = suite::parse(&name, text.as_bytes(), defaults);
+            let text = text.trim_start_matches('\u{feff}').replace(['\n', '\r'], " ");
+            let read = suite::parse_among(&name, text.as_bytes(), defaults, &mut pool);
             let is_taken = |id: &str| cases.iter().any(|(other, _)| other == id);
             let id = match read {
                 Ok(suite) if suite.cases.iter().any(|case| !case.files.is_empty()) => Err("it names a file".to_owned()),
+                Ok(suite) if suite.snapshot_cases().next().is_some() => {
+                    Err("it compares with a stored answer, and there is no place for one".to_owned())
+                }
+                Ok(suite) if suite.cases.iter().any(|case| !case.scripts.is_empty()) => {
+                    Err("it names a script".to_owned())
+                }
                 Ok(suite) if !suite.broken.is_empty() => Err(suite.broken[0].message.clone()),
                 Ok(suite) => match suite.cases.as_slice() {
                     [case] if is_taken(&case.id) => Err(format!("the id {:?} is already used", case.id)),
@@ -276,6 +289,18 @@ impl Inputs {
     }
 }
 
+/// The bytes of a file that is one: a pipe may never end, and a device neither.
+fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
+    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    if about.len() > MAX_HELD_BYTES {
+        return Err(format!("it has {} bytes, and a bundle holds {MAX_HELD_BYTES} of such files", about.len()));
+    }
+    std::fs::read(path).map_err(|error| error.to_string())
+}
+
 /// The bytes of a suite file; a large one is read from where it stands.
 fn text_of_file(path: &Path) -> std::io::Result<Text> {
     let file = std::fs::File::open(path)?;
@@ -292,7 +317,7 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
         return Ok(Ok(home));
     }
     let shown = home.file.display().to_string();
-    let bytes = std::fs::read(&home.file)
+    let bytes = read_regular(&home.file)
         .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {shown}: {error}")))?;
     home.answers = match Answers::read(&shown, &bytes) {
         Ok(answers) => answers,
@@ -313,7 +338,7 @@ fn add_scripts(bundle: &mut Bundle, suite: &mut Suite, path: &Path) -> Result<Ve
     let read = |folder: &Path, path: &str| {
         let root = folder.canonicalize().ok()?;
         let real = root.join(path).canonicalize().ok().filter(|real| real.starts_with(root))?;
-        real.is_file().then(|| std::fs::read(real).ok()).flatten()
+        read_regular(&real).ok()
     };
     // The nearest that has one of them, so that a suite keeps its scripts wherever it is run from.
     let has_one = |folder: &PathBuf| names.iter().any(|name| path_of(name, &|path| read(folder, path)).is_some());
@@ -349,7 +374,7 @@ fn add_scripts(bundle: &mut Bundle, suite: &mut Suite, path: &Path) -> Result<Ve
     for path in scripts.paths() {
         let packed = format!("{FOLDER}/{path}");
         let bytes = look_up(path).unwrap_or_default();
-        if bundle.get(&packed).is_some_and(|other| other != bytes) {
+        if bundle.text(&packed).is_some_and(|other| other.held() != Some(bytes.as_slice())) {
             let message = format!("two different scripts of these suites would both be packed as {packed:?}");
             return Err(CliError::new(Exit::Usage, message).hint("run the suites one by one"));
         }
@@ -370,20 +395,25 @@ fn add_files(
 ) -> Result<Vec<Finding>, CliError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut findings = Vec::new();
+    let mut known: HashSet<&str> = HashSet::new();
     let files = suite.cases.iter().flat_map(|case| case.files.iter().map(move |file| (case, file)));
     for (case, file) in files {
+        // Many cases may send the same file: it is read once.
+        if !known.insert(file) {
+            continue;
+        }
         let read = || -> Result<Vec<u8>, String> {
             let real = folder.join(file).canonicalize().map_err(|error| error.to_string())?;
             let root = folder.canonicalize().map_err(|error| error.to_string())?;
             if !real.starts_with(root) && !outside {
                 return Err("it is a link that leads out of the folder of the suite".to_owned());
             }
-            std::fs::read(real).map_err(|error| error.to_string())
+            read_regular(&real)
         };
         match read() {
             Ok(bytes) => {
                 let packed = Suite::file_beside(name, file);
-                if bundle.get(&packed).is_some_and(|other| other != bytes) {
+                if bundle.text(&packed).is_some_and(|other| other.held() != Some(bytes.as_slice())) {
                     let message = format!("two different files of these suites would both be packed as {packed:?}");
                     return Err(CliError::new(Exit::Usage, message)
                         .hint("run the suites one by one, or from a folder above all of them"));
@@ -459,6 +489,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
             let kind = entry.file_type().map_err(|error| unreadable(&folder, error))?;
             if kind.is_dir() && !name.starts_with('.') {
                 folders.push(entry.path());
+            } else if name.ends_with(GENERATED_ENDING) {
+                // What a generator once wrote stands with the results of its run, and is no part of the suites.
             } else if SUITE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
                 files.push(entry.path());
             }
@@ -501,7 +533,7 @@ fn name_in_bundle(path: &Path, bundle: &Bundle) -> String {
     let name = if is_outside { parts.last().cloned().unwrap_or_default() } else { parts.join("/") };
     let mut unique = name.clone();
     let mut number = 2;
-    while bundle.get(&unique).is_some() {
+    while bundle.text(&unique).is_some() {
         unique = format!("{number}/{name}");
         number += 1;
     }

@@ -21,7 +21,7 @@ use crate::event::{CaseRef, Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
 use crate::report::console::Look;
-use crate::report::{Format, Shown, Verdict, Verdicts, summary};
+use crate::report::{Format, Shown, Verdict, Verdicts, printable_json, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
@@ -276,6 +276,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
     // A dry run asks nobody for values that nobody compares with.
     let captured = if args.dry_run { None } else { snapshot::capture(&args).await? };
+    check_overwrites(&args, &inputs)?;
     if let Some((name, bytes)) = captured {
         inputs.add_file(&name, Role::Snapshot, bytes)?;
     }
@@ -325,7 +326,7 @@ async fn run_on(
     mut inputs: Inputs,
     interrupts: &Interrupts,
 ) -> Result<Exit, CliError> {
-    generate::generate(client, args, &mut inputs).await?;
+    generate::generate(client, args, &mut inputs, interrupts).await?;
     if let Some(name) = &args.baseline {
         let text = baseline::find(client, args, name, &inputs.suites).await?;
         inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?;
@@ -377,6 +378,7 @@ async fn run_on(
         return dry_run(args, inputs, &spec);
     }
     let run = create(client, &spec, packed).await?;
+    generate::keep(args, &inputs.generated, &run.run_id)?;
     if args.detach {
         print(&format!("{}\n", run.run_id))?;
         return Ok(Exit::Passed);
@@ -387,10 +389,9 @@ async fn run_on(
     let written = write_results(client, args, &ended.run).await;
     let stored =
         if args.update_snapshots { ended.answered.store(&inputs.homes, &inputs.suites, args.quiet) } else { Ok(()) };
-    let kept = generate::keep(args, &inputs.generated, &ended.run.run_id);
     match told {
         Err(error) if error.exit != Exit::Passed => return Err(error),
-        Ok(()) | Err(_) => written.and(kept).and(stored)?,
+        Ok(()) | Err(_) => written.and(stored)?,
     }
     Ok(Exit::of_run(ended.run.exit_code()))
 }
@@ -427,7 +428,7 @@ fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliEr
             "messages_count": case.messages.len(),
             "skip": case.skip,
         });
-        print(&format!("{line}\n"))?;
+        print(&format!("{}\n", printable_json(&line.to_string())))?;
     }
     generate::show(args, &generated, &plan)?;
     Ok(Exit::Passed)
@@ -604,6 +605,34 @@ fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
         })?;
     }
     Ok(())
+}
+
+/// Results must not take the place of what they are about; and a dry run has nothing to write but cases.
+fn check_overwrites(args: &RunArgs, inputs: &Inputs) -> Result<(), CliError> {
+    if args.dry_run && inputs.generators.is_empty() && !args.output.is_empty() {
+        let message = "-o with --dry-run writes the cases of a generator, and there is none";
+        return Err(CliError::new(Exit::Usage, message));
+    }
+    let same = |one: &Path, other: &Path| {
+        one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+    };
+    let clash = args.output.iter().find(|output| inputs.files.iter().any(|input| same(output, input)));
+    clash.map_or(Ok(()), |file| {
+        Err(CliError::new(Exit::Usage, format!("-o {}: that is a file of cases, which would be lost", file.display())))
+    })
+}
+
+/// Writes a file that is there whole or not at all, in a folder that is made if need be.
+fn write_whole(file: &Path, text: &str) -> Result<(), CliError> {
+    use std::io::Write as _;
+    let failed =
+        |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
+    let folder = folder_of(file);
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut temp =
+        tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
+    temp.write_all(text.as_bytes()).map_err(failed)?;
+    temp.persist(file).map(drop).map_err(|error| failed(error.error))
 }
 
 /// The format that the ending of a file says.

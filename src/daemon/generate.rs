@@ -26,6 +26,8 @@ const MAX_NAMED: usize = 10_000;
 const BUDGET: Duration = Duration::from_mins(5);
 /// Time to ask the agent under test what it is, for the generator's sake; it need not be there.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time for a client to take what is left when the time is over.
+const GRACE: Duration = Duration::from_secs(10);
 /// Cases that wait for the client; the generator waits when there are more.
 const WAITING: usize = 16;
 
@@ -109,8 +111,13 @@ async fn ask(
         // Dropped here: a generator whose cases nobody takes is told so.
         drop(cases);
     };
-    let (ended, ()) = tokio::select! {
-        ended = async { tokio::join!(generate, pass_on) } => ended,
+    let both = tokio::time::timeout_at(deadline + GRACE, async { tokio::join!(generate, pass_on) });
+    let ended = tokio::select! {
+        // A client that does not read has had its time, too.
+        ended = both => match ended {
+            Ok((ended, ())) => ended,
+            Err(_) => return,
+        },
         () = responses.closed() => return,
     };
     let last = match ended {
@@ -121,5 +128,5 @@ async fn ask(
         Err(Silence::Failed(why)) => Err(of_generator(&generator.name, &why)),
     };
     // Nobody to tell is nobody to care.
-    let _ = responses.send(last).await;
+    let _ = tokio::time::timeout(GRACE, responses.send(last)).await;
 }

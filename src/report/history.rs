@@ -55,7 +55,9 @@ impl Iterator for History {
         };
         let turn = result.turns.get(self.turns)?;
         self.turns += 1;
-        push(&mut self.said, &Message::user(turn.input.as_str()));
+        // The message that the case itself begins with may hold more than text.
+        let own = self.case.messages.last().filter(|last| self.turns == 1 && last.text() == turn.input);
+        push(&mut self.said, &own.cloned().unwrap_or_else(|| Message::user(turn.input.as_str())));
         let number = u32::try_from(self.turns).unwrap_or(u32::MAX);
         let line = line(&self.case, dialogue, result, number, &self.said);
         push(&mut self.said, &Message::assistant(turn.output.as_str()));

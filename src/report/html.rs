@@ -451,7 +451,7 @@ fn case_facts(verdict: Verdict<'_>) -> Vec<Fact<'_>> {
 
 impl<'a> Earlier<'a> {
     fn of((index, attempt): (usize, &'a Attempt)) -> Self {
-        let Attempt { outcome, cause, blame, error, duration } = attempt;
+        let Attempt { outcome, cause, blame, error, duration, usage: _ } = attempt;
         let blame = blame.map(|blame: Blame| format!(", blame {}", blame.name())).unwrap_or_default();
         Self {
             number: index + 1,

@@ -116,7 +116,8 @@ impl<'a> Case<'a> {
             },
             messages_count: single(result.messages_count),
             response: (!is_dialogue).then_some(result.transcript.response.as_str()),
-            assertions: (!is_dialogue).then(|| result.assertions.iter().map(Assertion::of).collect()),
+            assertions: (!is_dialogue || !result.assertions.is_empty())
+                .then(|| result.assertions.iter().map(Assertion::of).collect()),
             assertion_errors: result.assertions.iter().filter(bad).map(|bad| bad.reason.as_str()).collect(),
             turns: is_dialogue.then(|| {
                 let turns = (1..).zip(&result.turns);
@@ -127,6 +128,7 @@ impl<'a> Case<'a> {
                     id: &checkpoint.id,
                     reached_at_turn: checkpoint.reached_at_turn,
                     passed: checkpoint.reached_at_turn.is_some(),
+                    assertions: checkpoint.assertions.iter().map(Assertion::of).collect(),
                 };
                 result.checkpoints.iter().map(checkpoint).collect()
             }),
@@ -247,6 +249,8 @@ struct Checkpoint<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reached_at_turn: Option<u32>,
     passed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assertions: Vec<Assertion<'a>>,
 }
 
 #[cfg(test)]
@@ -321,6 +325,7 @@ mod tests {
             id: id.to_owned(),
             reached_at_turn: Some(turn),
             required: true,
+            assertions: Vec::new(),
         });
         let dynamic = CaseResult {
             turns: turns.into(),

@@ -16,6 +16,7 @@ pub mod suite_result;
 mod words;
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
@@ -256,6 +257,23 @@ pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         push_printable(&mut out, c);
+    }
+    out
+}
+
+/// JSON text, safe to show on a terminal and the same JSON: what a terminal would obey stands as an escape.
+#[must_use]
+pub fn printable_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let mut shown = String::new();
+        push_printable(&mut shown, c);
+        // Line breaks and tabs stand between values only.
+        if matches!(c, '\n' | '\t') || !shown.starts_with('\\') || c == '\\' {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        }
     }
     out
 }

@@ -167,8 +167,12 @@ pub(super) fn of_everything() -> (Run, Verdicts) {
     worse.transcript.usage =
         Some(Usage { input_tokens: Some(10), output_tokens: Some(5), cost: Some(cost), ..Usage::default() });
     let turn = |input: &str, output: &str| Turn { input: input.to_owned(), output: output.to_owned() };
-    let checkpoint =
-        |id: &str, reached_at_turn| CheckpointResult { id: id.to_owned(), reached_at_turn, required: true };
+    let checkpoint = |id: &str, reached_at_turn| CheckpointResult {
+        id: id.to_owned(),
+        reached_at_turn,
+        required: true,
+        assertions: Vec::new(),
+    };
     let dialogue = CaseResult {
         cause: Some(Cause::MaxTurns),
         error: Some("the dialogue used up its turns".to_owned()),

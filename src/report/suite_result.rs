@@ -321,6 +321,8 @@ struct Checkpoint<'a> {
     passed: bool,
     reached_at_turn: Option<u32>,
     required: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assertions: Vec<Assertion<'a>>,
 }
 
 /// What a case used, as far as it was told. `costEstimated` says that the cost comes from a price list.
@@ -425,6 +427,7 @@ impl<'a> Case<'a> {
                     passed: checkpoint.reached_at_turn.is_some(),
                     reached_at_turn: checkpoint.reached_at_turn,
                     required: checkpoint.required,
+                    assertions: checkpoint.assertions.iter().map(Assertion::of).collect(),
                 })
                 .collect(),
             usage: transcript.usage.map(Used::from),

@@ -1,12 +1,15 @@
 //! Asks the other parties of a case: validators for assertions, and whoever plays the user.
 
+use tokio::time::Instant;
+
 use super::Shared;
+use super::clock::Clock;
 use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript};
 use crate::json::{Json, Value};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
-use crate::verdict::Opinion;
+use crate::verdict::{Blame, Opinion};
 use crate::wire::party::{Judgement, Vote};
 
 /// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same.
@@ -16,9 +19,15 @@ pub(super) async fn ask(
     conversation: &[Message],
     transcript: &Transcript,
     belongs: &Belongs,
+    clock: &mut Clock,
 ) -> Replies {
     let mut replies = Replies::new();
     for (position, question) in questions(claims) {
+        let asked = Instant::now();
+        let party = match question {
+            Question::Validator { .. } => Blame::Validator,
+            Question::Script { .. } => Blame::Script,
+        };
         let reply = match question {
             Question::Validator { agent, options } => {
                 validator(shared, agent, options, conversation, transcript, belongs).await
@@ -27,6 +36,7 @@ pub(super) async fn ask(
                 super::script::judge(shared, script, options, conversation, transcript, belongs.deadline).await
             }
         };
+        clock.add(party, asked.elapsed());
         replies.insert(position, reply);
     }
     replies
@@ -57,8 +67,17 @@ async fn validator(
     for _ in 0..votes {
         match party.validate(belongs, &asked).await {
             Ok(verdict) => given.push(verdict),
-            Err(Silence::Timeout) => return Reply::failed("it gave no answer within the time of the case"),
-            Err(Silence::Failed(why)) => return Reply::failed(why),
+            Err(silence) => {
+                let why = match silence {
+                    Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
+                    Silence::Failed(why) => why,
+                };
+                // What was said before stands in the result all the same.
+                let opinion = match count(given) {
+                    Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. } => opinion,
+                };
+                return Reply::Failed { why, opinion: opinion.filter(|opinion| opinion.votes > 0) };
+            }
         }
     }
     count(given)

@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::ask::ask;
 use super::call::{Call, call};
+use super::clock::Clock;
 use super::{LogClosed, Shared, dynamic};
-use crate::check::framework::Replies;
+use crate::check::framework::{Replies, Reply};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
 use crate::event::{CaseRef, Payload};
@@ -171,6 +172,8 @@ async fn standard(
         budget: started.timeout.duration,
     };
     let exchange = call(Call { shared, case: case_ref, invocation, stubs, deadline: started.deadline }).await?;
+    let mut clock = Clock::default();
+    clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() {
         let belongs = Belongs {
             run_id: shared.run_id.clone(),
@@ -186,11 +189,18 @@ async fn standard(
                 let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
                 return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
             }
-            replies = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs) => replies,
+            replies = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock) => replies,
         }
     } else {
         Replies::new()
     };
+    // Whoever was asked last had what the others left of the time.
+    let is_silent = replies.values().any(|reply| matches!(reply, Reply::Failed { .. }));
+    let is_late = is_silent && Instant::now() >= started.deadline;
+    if is_late && clock.culprit(Blame::Validator) == Blame::Agent && clock.culprit(Blame::Script) == Blame::Agent {
+        let exchange = Exchange { failure: Some(Failure::Timeout), ..exchange };
+        return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
+    }
     Ok(judge(shared, loaded, exchange, started, replies).await)
 }
 

@@ -1,7 +1,6 @@
 //! Drives a dialogue: simulator, agent, checkpoints, and again, under the one deadline of its case.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -9,6 +8,7 @@ use uuid::Uuid;
 use super::ask::{ask, metadata, with_test_mode};
 use super::call::{Call, call};
 use super::case::{Loaded, QUICK_BYTES, Started};
+use super::clock::{Clock, fairly};
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Replies, evaluate};
@@ -60,53 +60,6 @@ impl Record {
         }
         self.warnings.extend(warnings);
     }
-}
-
-/// Who used the time of the case.
-#[derive(Debug, Default)]
-struct Clock {
-    /// Of agent, simulator and validators: all their time, and the longest piece of it.
-    used: [(Duration, Duration); 3],
-}
-
-/// Whose time the [`Clock`] knows, in its order.
-const PARTIES: [Blame; 3] = [Blame::Agent, Blame::Simulator, Blame::Validator];
-
-impl Clock {
-    fn add(&mut self, party: Blame, took: Duration) {
-        if let Some(position) = PARTIES.iter().position(|known| *known == party) {
-            let (all, longest) = &mut self.used[position];
-            *all += took;
-            *longest = took.max(*longest);
-        }
-    }
-
-    /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took longer
-    /// than that one ever did.
-    fn culprit(&self, holder: Blame) -> Blame {
-        let Some(held) = PARTIES.iter().position(|party| *party == holder) else { return holder };
-        let (all, longest) = self.used[held];
-        let others = PARTIES.iter().zip(self.used).filter(|(party, _)| **party != holder);
-        let worse = others.filter(|(_, (more, longer))| *more > all && *longer > longest);
-        worse.max_by_key(|(_, (more, _))| *more).map_or(holder, |(party, _)| *party)
-    }
-}
-
-/// The ending of a dialogue whose time is up, with the blame on whoever used it.
-fn fairly(ending: Ending, clock: &Clock, time: &str) -> Ending {
-    let holder = match &ending {
-        Ending::Bad { blame: Blame::Agent, cause: Cause::Timeout, .. } => Blame::Agent,
-        Ending::Bad { blame: blame @ (Blame::Simulator | Blame::Validator), .. } => *blame,
-        _ => return ending,
-    };
-    let culprit = clock.culprit(holder);
-    let (outcome, cause) = match culprit {
-        _ if culprit == holder => return ending,
-        Blame::Simulator => (Outcome::Errored, Cause::SimulatorError),
-        Blame::Validator => (Outcome::Errored, Cause::ValidatorError),
-        _ => (Outcome::Failed, Cause::Timeout),
-    };
-    Ending::Bad { outcome, cause, blame: culprit, error: format!("timeout after {time}") }
 }
 
 /// Runs the dialogue to its end.
@@ -167,6 +120,7 @@ async fn play(
     loop {
         let turn = progress.next_turn();
         let asked = Instant::now();
+        let is_first = first.is_some();
         let input = match first.take() {
             Some(message) => Ok(Input { message: Some(message), is_last: false }),
             None => next_input(case, progress, turn).await,
@@ -182,7 +136,8 @@ async fn play(
             }
             return Ok(simulator_error("it said nothing"));
         };
-        record.said += size_of(&message);
+        // What the case itself begins with was bounded when it was packed.
+        record.said += if is_first { 0 } else { size_of(&message) };
         if record.said > MAX_SAID {
             return Ok(simulator_error(&format!("it said more than {MAX_SAID} bytes")));
         }
@@ -375,15 +330,13 @@ async fn checkpoints(
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
         let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
-        let asked = Instant::now();
         let replies = tokio::select! {
             biased;
             () = case.shared.control.cancel.cancelled() => return Ok(Err(ending_of(Failure::Cancelled, None))),
-            replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs) => replies,
+            replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, clock) => replies,
         };
-        clock.add(Blame::Validator, asked.elapsed());
         let results = evaluated(case.loaded, position, transcript, replies).await;
-        match progress.look(position, &results) {
+        match progress.look(position, results) {
             Err(ending) => return Ok(Err(ending)),
             Ok(true) => {
                 let reached = Payload::CheckpointReached { checkpoint: checkpoint.id.clone() };
@@ -423,44 +376,4 @@ async fn evaluated(
             opinion: None,
         }]
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Case = (&'static [(Blame, u64)], Blame, Blame);
-
-    /// Agent, simulator and validators: what they took in order; who was asked last; who is to blame.
-    #[test]
-    fn who_used_the_time_is_to_blame() {
-        let seconds = Duration::from_secs;
-        let cases: [Case; 6] = [
-            (&[(Blame::Simulator, 1), (Blame::Agent, 60)], Blame::Agent, Blame::Agent),
-            // The simulator left the agent a second.
-            (&[(Blame::Simulator, 299), (Blame::Agent, 1)], Blame::Agent, Blame::Simulator),
-            // The agent left the simulator a second.
-            (&[(Blame::Agent, 299), (Blame::Simulator, 1)], Blame::Simulator, Blame::Agent),
-            // It hangs, whatever the others took before.
-            (
-                &[(Blame::Agent, 60), (Blame::Agent, 60), (Blame::Agent, 60), (Blame::Simulator, 120)],
-                Blame::Simulator,
-                Blame::Simulator,
-            ),
-            // Many slow answers are more than one slow question.
-            (
-                &[(Blame::Agent, 20), (Blame::Simulator, 30), (Blame::Agent, 20), (Blame::Agent, 20)],
-                Blame::Agent,
-                Blame::Agent,
-            ),
-            (&[(Blame::Agent, 1), (Blame::Validator, 50), (Blame::Agent, 2)], Blame::Agent, Blame::Validator),
-        ];
-        for (took, holder, culprit) in cases {
-            let mut clock = Clock::default();
-            for (party, time) in took {
-                clock.add(*party, seconds(*time));
-            }
-            assert_eq!(clock.culprit(holder), culprit, "{took:?}");
-        }
-    }
 }

@@ -8,6 +8,7 @@
 mod ask;
 mod call;
 mod case;
+mod clock;
 mod dynamic;
 mod journal;
 mod prepare;

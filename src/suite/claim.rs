@@ -379,11 +379,11 @@ fn kind(name: &str, entry: &Json, pool: &mut Pool) -> Result<ClaimKind, String> 
 fn compare(name: Option<&str>, ignore: Option<&Json>) -> Result<Compare, String> {
     let paths = match ignore.map(|ignore| (ignore, &ignore.value)) {
         None => Vec::new(),
-        Some((_, Value::String(path))) => vec![JsonPath::parse_many(path)?],
+        Some((_, Value::String(path))) => vec![ignored(path)?],
         Some((_, Value::Array(items))) => {
             let path = |item: &Json| {
                 let text = item.as_str().ok_or_else(|| format!("ignore {}", must_be("a list of paths", item)))?;
-                JsonPath::parse_many(text)
+                ignored(text)
             };
             items.iter().map(path).collect::<Result<_, _>>()?
         }
@@ -403,6 +403,16 @@ fn compare(name: Option<&str>, ignore: Option<&Json>) -> Result<Compare, String>
 
 /// Most votes of a validator on one answer.
 const MAX_VOTES: u32 = 15;
+
+/// A path of what is not compared; the whole is compared with nothing then.
+fn ignored(path: &str) -> Result<JsonPath, String> {
+    let read = JsonPath::parse_many(path)?;
+    if read.is_root() {
+        Err(format!("ignore: {path:?} is the whole answer, so nothing would be compared"))
+    } else {
+        Ok(read)
+    }
+}
 
 /// How often a validator is asked: `votes` of the options, 1 if it is not given.
 ///

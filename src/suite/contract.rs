@@ -62,6 +62,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     let mut lines_by_id = HashMap::new();
     let read = cases.iter().enumerate().filter_map(|(index, case)| reader.case(case, index, &mut lines_by_id));
     let cases: Vec<Head> = read.map(|case| Head::new(case, None)).collect();
+    reader.close();
     reader.refuse()?;
     reader.case = None;
     if cases.is_empty() {

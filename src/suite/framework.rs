@@ -89,6 +89,7 @@ pub(super) fn read(
     if lines_by_id.is_empty() && reader.errors.is_empty() {
         return Err(of_file(path, 0, "the file holds no cases".to_owned(), None));
     }
+    reader.close();
     reader.refuse()?;
     Ok(Suite {
         path: path.to_owned(),

@@ -85,6 +85,12 @@ impl JsonPath {
         })
     }
 
+    /// Whether it is the whole value.
+    #[must_use]
+    pub const fn is_root(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// Takes away what stands there: a member of an object, or, so that the others keep their places, the value of an
     /// element, which becomes null.
     pub fn remove(&self, json: &mut Json) {

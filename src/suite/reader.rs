@@ -21,7 +21,12 @@ pub(super) struct Reader<'a> {
     pub(super) broken: Vec<Finding>,
     pub(super) errors: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
+    /// Errors, warnings and broken assertions that were too many.
+    left_out: [usize; 3],
 }
+
+/// Most findings of a kind in one file.
+const MAX_FINDINGS: usize = 500;
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a str) -> Self {
@@ -34,6 +39,7 @@ impl<'a> Reader<'a> {
             broken: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            left_out: [0; 3],
         }
     }
 
@@ -45,21 +51,42 @@ impl<'a> Reader<'a> {
     /// An error that is about no field.
     pub(super) fn push_error(&mut self, line: u32, field: Option<String>, message: String, hint: Option<String>) {
         let finding = self.finding(line, field, message, hint);
-        self.errors.push(finding);
+        Self::bounded(&mut self.errors, &mut self.left_out[0], finding);
     }
 
     pub(super) fn error(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
         self.push_error(line, Some(field.to_string()), message, hint);
     }
 
+    /// What is told of a kind of finding when there are very many: the first of them, and how many more there are.
+    fn bounded(findings: &mut Vec<Finding>, left_out: &mut usize, finding: Finding) {
+        if findings.len() < MAX_FINDINGS {
+            findings.push(finding);
+        } else {
+            *left_out += 1;
+        }
+    }
+
+    /// Says how many findings were left out.
+    pub(super) fn close(&mut self) {
+        (self.case, self.line) = (None, None);
+        for (kind, left_out) in [(0, self.left_out[0]), (1, self.left_out[1]), (2, self.left_out[2])] {
+            if left_out > 0 {
+                let finding = self.finding(0, None, format!("{left_out} more of this kind are not shown"), None);
+                [&mut self.errors, &mut self.warnings, &mut self.broken][kind].push(finding);
+            }
+        }
+        self.left_out = [0; 3];
+    }
+
     pub(super) fn broken_one(&mut self, line: u32, field: impl fmt::Display, message: String) {
         let finding = self.finding(line, Some(field.to_string()), message, None);
-        self.broken.push(finding);
+        Self::bounded(&mut self.broken, &mut self.left_out[2], finding);
     }
 
     pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {
         let finding = self.finding(line, Some(field.to_string()), message.to_owned(), hint);
-        self.warnings.push(finding);
+        Self::bounded(&mut self.warnings, &mut self.left_out[1], finding);
     }
 
     pub(super) fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {

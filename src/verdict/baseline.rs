@@ -118,13 +118,28 @@ impl Baseline {
                 Some(Value::Bool(passed)) => Some(Some(*passed)),
                 _ => None,
             };
-            let known = id.map(str::to_owned).zip(passed);
+            let repeat = case.get("repeat").map_or_else(|| "1".to_owned(), Json::stringify);
+            let known = id.zip(passed).map(|(id, passed)| (id.to_owned(), repeat, passed));
             known.ok_or_else(|| format!("line {}: a case needs an id, and passed as true or false", case.line))
         };
-        let cases: Vec<(String, Option<bool>)> = cases.iter().map(case).collect::<Result<_, _>>()?;
+        let executions: Vec<(String, String, Option<bool>)> = cases.iter().map(case).collect::<Result<_, _>>()?;
         let mut seen = HashSet::new();
-        if let Some((twice, _)) = cases.iter().find(|(id, _)| !seen.insert(id.as_str())) {
+        if let Some((twice, ..)) = executions.iter().find(|(id, repeat, _)| !seen.insert((id, repeat))) {
             return Err(format!("line {}: the case {twice:?} stands there twice", json.line));
+        }
+        // A case passed if all its repetitions did that could be judged.
+        let mut positions: HashMap<&str, usize> = HashMap::new();
+        let mut cases: Vec<(String, Option<bool>)> = Vec::new();
+        for (id, _, passed) in &executions {
+            let position = *positions.entry(id).or_insert_with(|| {
+                cases.push((id.clone(), None));
+                cases.len() - 1
+            });
+            let all = &mut cases[position].1;
+            *all = match (*all, *passed) {
+                (Some(before), Some(now)) => Some(before && now),
+                (before, now) => before.or(now),
+            };
         }
         if cases.is_empty() {
             return Err(format!("line {}: there are no cases to compare with", json.line));

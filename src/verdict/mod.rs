@@ -178,7 +178,7 @@ pub struct Turn {
 }
 
 /// What came of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CheckpointResult {
     /// Its id.
     pub id: String,
@@ -186,6 +186,9 @@ pub struct CheckpointResult {
     pub reached_at_turn: Option<u32>,
     /// Whether the dialogue fails without it.
     pub required: bool,
+    /// What came of its assertions when they were looked at last: in the turn in which it was reached, or in the last one in
+    /// which it could be. Empty: they were never looked at.
+    pub assertions: Vec<AssertionResult>,
 }
 
 /// An attempt at a case after which the case was tried again.
@@ -201,6 +204,8 @@ pub struct Attempt {
     pub error: Option<String>,
     /// How long it took.
     pub duration: Duration,
+    /// What it used, as far as it was told.
+    pub usage: Option<Usage>,
 }
 
 impl Attempt {
@@ -213,6 +218,7 @@ impl Attempt {
             blame: result.blame,
             error: result.error.clone(),
             duration: result.transcript.duration,
+            usage: result.transcript.usage,
         }
     }
 }
@@ -360,7 +366,9 @@ impl Totals {
         }
         self.flaky += u32::from(result.is_flaky());
         self.skipped_assertions += result.assertions_skipped();
-        if let Some(usage) = &result.transcript.usage {
+        // What was tried in vain was paid for, too.
+        let earlier = result.earlier.iter().filter_map(|attempt| attempt.usage.as_ref());
+        for usage in earlier.chain(&result.transcript.usage) {
             self.usage.add(usage);
         }
         self.duration += Duration::from_millis(whole_millis(result.transcript.duration));

@@ -269,7 +269,12 @@ mod tests {
             },
             total_turns: 1,
             turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],
-            checkpoints: vec![CheckpointResult { id: "c".to_owned(), reached_at_turn: Some(1), required: false }],
+            checkpoints: vec![CheckpointResult {
+                id: "c".to_owned(),
+                reached_at_turn: Some(1),
+                required: false,
+                assertions: Vec::new(),
+            }],
             messages_count: 2,
             earlier: vec![Attempt {
                 outcome: Outcome::Errored,
@@ -277,6 +282,7 @@ mod tests {
                 blame: Some(Blame::Network),
                 error: Some("gone".to_owned()),
                 duration: Duration::from_millis(7),
+                usage: Some(usage()),
             }],
         };
         let finished = Finished {

@@ -10,21 +10,7 @@ use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Checkpo
 
 pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
     let transcript = &result.transcript;
-    let assertions = result.assertions.iter().map(|assertion| pb::AssertionResult {
-        name: assertion.name.clone(),
-        outcome: outcome_to_proto(assertion.outcome).into(),
-        reason: assertion.reason.clone(),
-        unresolved_tokens: assertion.unresolved_tokens.clone(),
-        blame: assertion.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
-        written: assertion.written.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default(),
-        opinion: assertion.opinion.as_ref().map(|opinion| pb::Opinion {
-            score: opinion.score,
-            replies: opinion.replies.clone(),
-            votes: opinion.votes,
-            agreeing: opinion.agreeing,
-            console: opinion.console.clone(),
-        }),
-    });
+    let assertions = result.assertions.iter().map(assertion_to_proto);
     pb::CaseFinished {
         outcome: outcome_to_proto(result.outcome).into(),
         error: result.error.clone().unwrap_or_default(),
@@ -51,6 +37,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
                 checkpoint_id: checkpoint.id.clone(),
                 reached_at_turn: checkpoint.reached_at_turn,
                 required: checkpoint.required,
+                assertions: checkpoint.assertions.iter().map(assertion_to_proto).collect(),
             })
             .collect(),
         messages_count: result.messages_count,
@@ -58,8 +45,44 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
     }
 }
 
+fn assertion_to_proto(assertion: &AssertionResult) -> pb::AssertionResult {
+    pb::AssertionResult {
+        name: assertion.name.clone(),
+        outcome: outcome_to_proto(assertion.outcome).into(),
+        reason: assertion.reason.clone(),
+        unresolved_tokens: assertion.unresolved_tokens.clone(),
+        blame: assertion.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
+        written: assertion.written.as_ref().map(|text| text.as_str().to_owned()).unwrap_or_default(),
+        opinion: assertion.opinion.as_ref().map(|opinion| pb::Opinion {
+            score: opinion.score,
+            replies: opinion.replies.clone(),
+            votes: opinion.votes,
+            agreeing: opinion.agreeing,
+            console: opinion.console.clone(),
+        }),
+    }
+}
+
 pub(super) fn turn_to_proto(turn: &Turn) -> pb::TurnFinished {
     pb::TurnFinished { input: turn.input.clone(), output: turn.output.clone() }
+}
+
+fn assertion_from_proto(assertion: pb::AssertionResult) -> Result<AssertionResult, WireError> {
+    Ok(AssertionResult {
+        outcome: outcome_from_proto(assertion.outcome, "assertion.outcome")?,
+        name: assertion.name,
+        reason: assertion.reason,
+        unresolved_tokens: assertion.unresolved_tokens,
+        blame: blame_from_proto(assertion.blame)?,
+        written: some_text(assertion.written).and_then(|text| JsonText::new(text).ok()),
+        opinion: assertion.opinion.map(|opinion| Opinion {
+            score: opinion.score,
+            replies: opinion.replies,
+            votes: opinion.votes,
+            agreeing: opinion.agreeing,
+            console: opinion.console,
+        }),
+    })
 }
 
 pub(super) fn turn_from_proto(turn: pb::TurnFinished) -> Turn {
@@ -67,27 +90,7 @@ pub(super) fn turn_from_proto(turn: pb::TurnFinished) -> Turn {
 }
 
 pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, WireError> {
-    let assertions = finished
-        .assertions
-        .into_iter()
-        .map(|assertion| {
-            Ok(AssertionResult {
-                outcome: outcome_from_proto(assertion.outcome, "assertion.outcome")?,
-                name: assertion.name,
-                reason: assertion.reason,
-                unresolved_tokens: assertion.unresolved_tokens,
-                blame: blame_from_proto(assertion.blame)?,
-                written: some_text(assertion.written).and_then(|text| JsonText::new(text).ok()),
-                opinion: assertion.opinion.map(|opinion| Opinion {
-                    score: opinion.score,
-                    replies: opinion.replies,
-                    votes: opinion.votes,
-                    agreeing: opinion.agreeing,
-                    console: opinion.console,
-                }),
-            })
-        })
-        .collect::<Result<_, WireError>>()?;
+    let assertions = finished.assertions.into_iter().map(assertion_from_proto).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         outcome: outcome_from_proto(finished.outcome, "case_finished.outcome")?,
         cause: cause_from_proto(finished.cause)?,
@@ -108,12 +111,19 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
         checkpoints: finished
             .checkpoints
             .into_iter()
-            .map(|checkpoint| CheckpointResult {
-                id: checkpoint.checkpoint_id,
-                reached_at_turn: checkpoint.reached_at_turn,
-                required: checkpoint.required,
+            .map(|checkpoint| {
+                Ok(CheckpointResult {
+                    id: checkpoint.checkpoint_id,
+                    reached_at_turn: checkpoint.reached_at_turn,
+                    required: checkpoint.required,
+                    assertions: checkpoint
+                        .assertions
+                        .into_iter()
+                        .map(assertion_from_proto)
+                        .collect::<Result<_, _>>()?,
+                })
             })
-            .collect(),
+            .collect::<Result<_, WireError>>()?,
         messages_count: finished.messages_count,
         earlier: finished.earlier.into_iter().map(attempt_from_proto).collect::<Result<_, _>>()?,
     })
@@ -126,6 +136,7 @@ fn attempt_to_proto(attempt: &Attempt) -> pb::Attempt {
         blame: attempt.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
         error: attempt.error.clone().unwrap_or_default(),
         duration: Some(duration_to_proto(attempt.duration)),
+        usage: attempt.usage.as_ref().map(usage_to_proto),
     }
 }
 
@@ -136,6 +147,7 @@ fn attempt_from_proto(attempt: pb::Attempt) -> Result<Attempt, WireError> {
         blame: blame_from_proto(attempt.blame)?,
         error: some_text(attempt.error),
         duration: attempt.duration.and_then(duration_from_proto).unwrap_or_default(),
+        usage: attempt.usage.as_ref().map(usage_from_proto),
     })
 }
 

@@ -36,6 +36,20 @@ fn answers_are_stored_and_compared() {
     assert!(ended.stdout.contains("store one with --update-snapshots"), "{}", ended.stdout);
     assert!(stored().is_err());
 
+    // What could never be compared is not stored, and a strict run may store.
+    place.write(
+        "json.jsonl",
+        r#"{"id": "a", "input": "plain", "assertions": [{"type": "snapshot", "compare": "json"}]}"#,
+    );
+    let ended = place.run(&["run", "json.jsonl", "-n", &first.url, "--update-snapshots"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("there is no JSON in the response"), "{}", ended.stdout);
+    place.write("strict.jsonl", r#"{"id": "a", "input": "text", "assertions": [{"type": "snapshot"}]}"#);
+    let ended = place.run(&["run", "strict.jsonl", "-n", &first.url, "--update-snapshots", "--strict"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let ended = place.run(&["run", "strict.jsonl", "-n", &first.url, "--strict"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+
     // Storing compares nothing, and says so. What did not pass is not stored.
     let ended = run(&first.url, &["--update-snapshots"]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
@@ -67,6 +81,7 @@ fn answers_are_stored_and_compared() {
         (r#"{"type": "snapshot", "compare": "fuzzy"}"#, "compare must be"),
         (r#"{"type": "snapshot", "compare": "exact", "ignore": ["$.a"]}"#, "ignore is about JSON"),
         (r#"{"type": "snapshot", "ignore": ["$..a"]}"#, "is no path"),
+        (r#"{"type": "snapshot", "ignore": "$"}"#, "nothing would be compared"),
     ] {
         place.write("bad.jsonl", &format!(r#"{{"id": "a", "input": "?", "assertions": [{line}]}}"#));
         let ended = place.run(&["check", "bad.jsonl"]);

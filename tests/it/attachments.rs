@@ -140,6 +140,14 @@ fn files_of_a_case() {
         assert!(ended.stderr.contains(why) && ended.stderr.contains("\"bad\""), "{source}: {}", ended.stderr);
     }
 
+    // What is no regular file is not read: a pipe may never end.
+    let made = std::process::Command::new("mkfifo").arg(place.path().join("suites/pipe.png")).status();
+    assert!(made.expect("mkfifo runs").success());
+    place.write("suites/bad.jsonl", &case("bad", &[part("image", "file://pipe.png")]));
+    let ended = place.run(&["check", "suites/bad.jsonl"]);
+    assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("it is no regular file"), "{}", ended.stderr);
+
     // Unless its owner says so.
     let agent = clerk(&runtime, &["attachments"]);
     let secret = format!("file://{}", place.path().join("secret.txt").display());

@@ -109,6 +109,13 @@ fn every_repetition_counts() {
     assert_eq!(repeats, [1, 2, 3]);
     let xml = std::fs::read_to_string(place.path().join("r.xml")).expect("XML");
     assert!(xml.contains("name=\"a #2\"") && xml.contains("tests=\"3\""), "{xml}");
+    // A result with repetitions is a baseline like any other: the case did not pass then.
+    let good = Script::new(|_| Ok("good".to_owned())).start();
+    let repeated = ["run", "t.jsonl", "-n", &agent.url, "--runs", "2", "-o", "base.json"];
+    assert_eq!(place.run(&repeated).code, Some(0), "it wavers no more");
+    let ended = place.run(&["run", "t.jsonl", "-n", &good.url, "--runs", "2", "--baseline", "base.json"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("0 regressed | 0 newly passing"), "{}", ended.stdout);
     let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--runs", "0"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
 }

@@ -35,7 +35,7 @@ fn generated_cases_are_run_and_kept() {
     place.write("t.jsonl", &good("from-file"));
     let agent = echo()
         .writing(|request: &GenerateRequest| -> Written {
-            assert_eq!((request.count, request.focus.as_str()), (6, "edge cases"));
+            assert_eq!((request.count, request.focus.as_str()), (8, "edge cases"));
             assert_eq!(request.existing_case_ids, ["from-file"]);
             let options = request.options.as_ref().expect("options");
             for key in ["test_mode", "target_agent", "count", "focus", "depth"] {
@@ -48,25 +48,28 @@ fn generated_cases_are_run_and_kept() {
                 case(&good("one")),
                 case("{\"id\": \"thief\", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"source\": \"file://t.jsonl\"}]}]}"),
                 case(&good("three")),
-                summary(6),
+                case(r#"{"id": "golden", "input": "x", "assertions": [{"type": "snapshot"}]}"#),
+                case("{\"id\": \"\u{9b}31m\", \"input\": \"x\"}"),
+                summary(8),
             ];
             (messages, Ok(()))
         })
         .start();
-    let source = "agents:writer?count=6&focus=edge cases&depth=2";
+    let source = "agents:writer?count=8&focus=edge cases&depth=2";
     let writer = format!("writer={}", agent.url);
     let base = ["run", "-i", source, "-i", "t.jsonl", "-n", &agent.url, "--agent", &writer, "--output-dir", "out"];
     let ended = place.run(&base);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    for text in ["✓ [from-file]", "✓ [one]", "✓ [three]", "generated-writer.jsonl (2 test cases)"] {
+    for text in ["✓ [from-file]", "✓ [one]", "✓ [three]", "generated-writer.jsonl (3 test cases)"] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }
     for text in [
-        "writer was asked for 6 cases and wrote 6; 4 cannot be used",
+        "writer was asked for 8 cases and wrote 8; 5 cannot be used",
         "case 2 of writer: the case needs an input or messages",
         "case 3 of writer: not JSON",
         "case 4 of writer: the id \"one\" is already used",
         "case 5 of writer: it names a file",
+        "case 7 of writer: it compares with a stored answer",
     ] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
@@ -75,14 +78,24 @@ fn generated_cases_are_run_and_kept() {
     let again = place.run(&["run", &kept.to_string_lossy(), "-n", &agent.url]);
     assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
 
+    // They are no part of the suites of a folder, and results take the place of no cases.
+    let ended = place.run(&["run", ".", "-n", &agent.url]);
+    assert!(ended.stdout.contains("t.jsonl (1 test case)") && !ended.stdout.contains("[one]"), "{}", ended.stdout);
+    for wrong in [&["run", "t.jsonl", "-o", "t.jsonl"][..], &["run", "t.jsonl", "--dry-run", "-o", "x.jsonl"]] {
+        let ended = place.run(&[wrong, &["-n", &agent.url]].concat());
+        assert_eq!(ended.code, Some(2), "{wrong:?}: {}{}", ended.stdout, ended.stderr);
+    }
+    assert!(place.path().join("t.jsonl").metadata().expect("a file").len() > 10);
+
     let calls = agent.asked().len();
-    let ended = place.run(&[&base[..], &["--dry-run", "-o", "kept.jsonl", "--run", "one|file"]].concat());
+    let ended = place.run(&[&base[..], &["--dry-run", "-o", "kept.jsonl", "--run", "one|file|31m"]].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(agent.asked().len(), calls, "a dry run calls no agent under test");
     let lines: Vec<serde_json::Value> =
         ended.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(!ended.stdout.contains('\u{9b}'), "nothing that a terminal would obey");
     let ids: Vec<&str> = lines.iter().filter_map(|line| line["id"].as_str()).collect();
-    assert_eq!(ids, ["from-file", "one"]);
+    assert_eq!(ids, ["from-file", "one", "\u{9b}31m"]);
     assert_eq!(lines[1]["assertions"][0]["type"], "contains", "whole, as a file would hold it");
     let again = place.run(&["run", "kept.jsonl", "-n", &agent.url]);
     assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);

@@ -1,11 +1,10 @@
 //! Stores the answers that `snapshot` assertions compare with: `--update-snapshots`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use super::super::inputs::Home;
-use crate::cli::{CliError, Exit, note};
+use crate::cli::{CliError, note};
 use crate::event::CaseRef;
 use crate::suite::Suite;
 use crate::suite::answers::Answers;
@@ -61,7 +60,7 @@ impl Answered {
             let removed = home.answers.0.keys().filter(|id| !fresh.contains_key(*id)).count();
             let answers = Answers(fresh);
             if answers != home.answers {
-                write(&home.file, &answers.write())?;
+                super::write_whole(&home.file, &answers.write())?;
             }
             if !quiet {
                 let file = home.file.display();
@@ -73,18 +72,4 @@ impl Answered {
         }
         Ok(())
     }
-}
-
-/// Writes a file that is there whole or not at all.
-fn write(file: &Path, text: &str) -> Result<(), CliError> {
-    use std::io::Write as _;
-    let failed =
-        |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
-    let mut temp = tempfile::Builder::new()
-        .prefix(".forge-")
-        .permissions(super::permissions())
-        .tempfile_in(super::folder_of(file))
-        .map_err(failed)?;
-    temp.write_all(text.as_bytes()).map_err(failed)?;
-    temp.persist(file).map(drop).map_err(|error| failed(error.error))
 }

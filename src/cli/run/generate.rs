@@ -1,13 +1,14 @@
 //! Cases from generators: asked for through the daemon, which reaches agents that a laptop may not, and packed like a file.
 
-use std::path::Path;
 use std::time::Duration;
 
-use super::{RunArgs, targets};
+use super::interrupts::Interrupts;
+use super::{RunArgs, targets, write_whole};
 use crate::cli::client::Client;
-use crate::cli::inputs::{Generated, Generator, Inputs};
+use crate::cli::inputs::{GENERATED_ENDING, Generated, Generator, Inputs};
 use crate::cli::{CliError, Exit, note, print};
 use crate::plan::Plan;
+use crate::report::printable_json;
 use crate::suite::Defaults;
 use crate::wire::agent as agent_pb;
 use crate::wire::agent::json::Form;
@@ -24,10 +25,20 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When one of them fails, or none of its cases can be used.
-pub(super) async fn generate(client: &Client, args: &RunArgs, inputs: &mut Inputs) -> Result<(), CliError> {
+pub(super) async fn generate(
+    client: &Client,
+    args: &RunArgs,
+    inputs: &mut Inputs,
+    interrupts: &Interrupts,
+) -> Result<(), CliError> {
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: false };
     for generator in std::mem::take(&mut inputs.generators) {
-        let texts = ask(client, args, &generator, inputs).await?;
+        let texts = tokio::select! {
+            texts = ask(client, args, &generator, inputs) => texts?,
+            () = interrupts.first() => {
+                return Err(CliError::new(Exit::Interrupted, "interrupted while cases were generated"));
+            }
+        };
         for text in inputs.add_generated(&generator, texts, &defaults)? {
             if !args.quiet {
                 note(&format!("⚠ {text}"));
@@ -84,9 +95,9 @@ pub(super) fn show(args: &RunArgs, generated: &[Generated], plan: &Plan) -> Resu
         .flat_map(|suite| suite.cases.iter().filter(move |(id, _)| selected(suite, id)))
         .flat_map(|(_, text)| [text.as_str(), "\n"])
         .collect();
-    print(&lines)?;
+    print(&printable_json(&lines))?;
     for file in &args.output {
-        write(file, &lines)?;
+        write_whole(file, &lines)?;
     }
     Ok(())
 }
@@ -95,14 +106,9 @@ pub(super) fn show(args: &RunArgs, generated: &[Generated], plan: &Plan) -> Resu
 pub(super) fn keep(args: &RunArgs, generated: &[Generated], run_id: &str) -> Result<(), CliError> {
     for suite in generated {
         let stem = suite.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".jsonl");
-        let file = args.output_dir().join(format!("{stem}.{run_id}.cases.jsonl"));
+        let file = args.output_dir().join(format!("{stem}.{run_id}{GENERATED_ENDING}"));
         let lines: String = suite.cases.iter().flat_map(|(_, text)| [text.as_str(), "\n"]).collect();
-        write(&file, &lines)?;
+        write_whole(&file, &lines)?;
     }
     Ok(())
-}
-
-fn write(file: &Path, text: &str) -> Result<(), CliError> {
-    std::fs::write(file, text)
-        .map_err(|error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display())))
 }
