@@ -21,7 +21,7 @@ use crate::event::{CaseRef, Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
 use crate::report::console::Look;
-use crate::report::{Format, Shown, Verdict, Verdicts, printable_json, summary};
+use crate::report::{Shown, Verdict, Verdicts, printable_json, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
@@ -37,6 +37,7 @@ mod config;
 mod generate;
 mod http_agent;
 mod interrupts;
+mod outputs;
 mod previous;
 mod progress;
 mod snapshot;
@@ -44,6 +45,7 @@ mod snapshot;
 use answers::Answered;
 use http_agent::HttpAgent;
 use interrupts::Interrupts;
+use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use progress::Progress;
 
 /// Where the seed manifest is by convention (Eval Runner Contract, "Seed Manifest").
@@ -576,123 +578,6 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
         print(&summary(run, suite, lines, &warnings, look))?;
     }
     Ok(())
-}
-
-/// Only formats that exist, and only folders that can be written to: a run may take hours, and its results are not lost
-/// for a typing mistake.
-fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
-    if args.dry_run {
-        // The only thing that a dry run writes is cases.
-        let other = args.output.iter().find(|file| format_of(file) != Some(Format::Jsonl));
-        return other.map_or(Ok(()), |file| {
-            Err(CliError::new(Exit::Usage, format!("-o {}: --dry-run writes generated cases", file.display()))
-                .hint("name a file that ends in .jsonl"))
-        });
-    }
-    let unknown = args.output.iter().find(|file| format_of(file).is_none());
-    if let Some(file) = unknown {
-        return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-            .hint("results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html"));
-    }
-    if args.detach {
-        return Ok(());
-    }
-    let folders = args.output.iter().map(|file| folder_of(file)).chain([args.output_dir()]);
-    for folder in folders {
-        std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
-            CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
-                .hint("choose other places with --output-dir DIR and -o FILE")
-        })?;
-    }
-    Ok(())
-}
-
-/// Results must not take the place of what they are about; and a dry run has nothing to write but cases.
-fn check_overwrites(args: &RunArgs, inputs: &Inputs) -> Result<(), CliError> {
-    if args.dry_run && inputs.generators.is_empty() && !args.output.is_empty() {
-        let message = "-o with --dry-run writes the cases of a generator, and there is none";
-        return Err(CliError::new(Exit::Usage, message));
-    }
-    let same = |one: &Path, other: &Path| {
-        one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
-    };
-    let clash = args.output.iter().find(|output| inputs.files.iter().any(|input| same(output, input)));
-    clash.map_or(Ok(()), |file| {
-        Err(CliError::new(Exit::Usage, format!("-o {}: that is a file of cases, which would be lost", file.display())))
-    })
-}
-
-/// Writes a file that is there whole or not at all, in a folder that is made if need be.
-fn write_whole(file: &Path, text: &str) -> Result<(), CliError> {
-    use std::io::Write as _;
-    let failed =
-        |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
-    let folder = folder_of(file);
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut temp =
-        tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
-    temp.write_all(text.as_bytes()).map_err(failed)?;
-    temp.persist(file).map(drop).map_err(|error| failed(error.error))
-}
-
-/// The format that the ending of a file says.
-fn format_of(file: &Path) -> Option<Format> {
-    let ending = file.extension()?;
-    Format::ALL.into_iter().find(|format| ending == format.ending())
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Writes one file an eval file into the output directory, and the files of `-o`.
-async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(), CliError> {
-    let mut used: Vec<String> = Vec::new();
-    for suite in &run.suites {
-        // Named after file and run, both of which are ours; never after what stands in a file.
-        let file = suite.path.rsplit('/').next().unwrap_or_default();
-        let stem = file.strip_suffix(".jsonl").or_else(|| file.strip_suffix(".json")).unwrap_or(file);
-        let mut name = format!("{stem}.{}.json", run.run_id);
-        let mut number = 2;
-        while used.contains(&name) {
-            name = format!("{stem}.{}.{number}.json", run.run_id);
-            number += 1;
-        }
-        fetch(client, &run.run_id, &suite.path, &args.output_dir().join(&name)).await?;
-        used.push(name);
-    }
-    for file in &args.output {
-        fetch(client, &run.run_id, "", file).await?;
-    }
-    Ok(())
-}
-
-/// Fetches an artifact into a file, which is there whole or not at all.
-async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Result<(), CliError> {
-    use std::io::Write as _;
-    let failed =
-        |error: std::io::Error| CliError::new(Exit::CouldNotRun, format!("cannot write {}: {error}", file.display()));
-    let folder = folder_of(file);
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut temp =
-        tempfile::Builder::new().prefix(".forge-").permissions(permissions()).tempfile_in(folder).map_err(failed)?;
-    let format = format_of(file).unwrap_or(Format::Json).name();
-    let request =
-        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: format.to_owned(), suite: suite.to_owned() };
-    let doing = "fetching the result";
-    let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
-    loop {
-        let next = async { chunks.message().await.map(tonic::Response::new) };
-        let Some(chunk) = client.ask(doing, next).await? else { break };
-        temp.write_all(&chunk.chunk).map_err(failed)?;
-    }
-    temp.persist(file).map_err(|error| failed(error.error))?;
-    Ok(())
-}
-
-/// Results are for everybody who may read the directory, which temporary files are not.
-fn permissions() -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o644)
 }
 
 /// The verdicts of a run that is over, from its log.

@@ -47,25 +47,26 @@ impl Line {
     /// The line of a verdict.
     #[must_use]
     pub fn of(verdict: Verdict<'_>) -> Self {
-        let CaseResult { outcome, cause, error, warning, warnings, transcript, .. } = verdict.result;
+        let CaseResult { outcome, cause, error, transcript, .. } = verdict.result;
         Self {
             id: printable(&verdict.case.label()),
             name: printable(verdict.name),
             outcome: *outcome,
             error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
             labels: labels_line(verdict.labels),
-            warnings: attempts_note(verdict.result)
-                .iter()
-                .chain(warning)
-                .chain(warnings)
-                .map(|warning| clip(&printable(warning), MAX_ERROR))
-                .collect(),
+            warnings: remarks(verdict.result),
             millis: whole_millis(transcript.duration),
             skipped_assertions: verdict.result.assertions_skipped(),
             left_out: *outcome == Outcome::Skipped && cause.is_none(),
             cost: transcript.usage.and_then(|usage| usage.cost),
         }
     }
+}
+
+/// What is odd about a case, as it is shown.
+pub(super) fn remarks(result: &CaseResult) -> Vec<String> {
+    let all = attempts_note(result).into_iter().chain(result.warning.clone()).chain(result.warnings.iter().cloned());
+    all.map(|remark| clip(&printable(&remark), MAX_ERROR)).collect()
 }
 
 /// Labels help with a case that did not pass: how hard it is, which bug it may have brought back.

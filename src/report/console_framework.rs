@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::console::{Look, clip, write_regressions, write_remarks};
-use super::{Verdict, attempts_note, printable};
+use super::console::{Look, clip, remarks, write_regressions, write_remarks};
+use super::{Verdict, printable};
 use crate::event::SuiteInfo;
 use crate::verdict::{CaseResult, Outcome};
 
@@ -33,8 +33,7 @@ impl Entry {
     /// The entry of a verdict.
     #[must_use]
     pub fn of(verdict: Verdict<'_>) -> Self {
-        let CaseResult { outcome, error, failed_assertion, warning, warnings, transcript, checkpoints, .. } =
-            verdict.result;
+        let CaseResult { outcome, error, failed_assertion, transcript, checkpoints, .. } = verdict.result;
         let counts = if checkpoints.is_empty() {
             let assertions = &verdict.result.assertions;
             let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
@@ -59,12 +58,7 @@ impl Entry {
             outcome: *outcome,
             counts,
             errors: errors.iter().map(|error| shown(error)).collect(),
-            warnings: attempts_note(verdict.result)
-                .iter()
-                .chain(warning)
-                .chain(warnings)
-                .map(|warning| clip(&printable(warning), MAX_ERROR))
-                .collect(),
+            warnings: remarks(verdict.result),
             is_flaky: verdict.result.is_flaky(),
             seconds: seconds(transcript.duration),
         }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use askama::Template;
 
-use super::words::{cut, exit, is_bad, money, tally, time, tokens, votes};
+use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
 use super::{Verdict, Verdicts, own_error, push_printable};
 use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
@@ -411,7 +411,7 @@ impl<'a> Case<'a> {
             error: own_error(result).map(|error| Text::of(error, MAX_TEXT)),
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
-            assertions: List::of(result.assertions.iter().map(Assertion::of), MAX_ITEMS),
+            assertions: List::of(all_assertions(result).into_iter().map(Assertion::of), MAX_ITEMS),
             turns: List::of(result.turns.iter().enumerate().map(|turn| Turn::of(result, turn)), MAX_ITEMS),
             missing: missing
                 .map(|checkpoint| (Text::of(&checkpoint.id, MAX_TEXT), checkpoint.required))
@@ -466,14 +466,15 @@ impl<'a> Earlier<'a> {
 impl<'a> Assertion<'a> {
     fn of(assertion: &'a AssertionResult) -> Self {
         let opinion = assertion.opinion.as_ref();
-        let replies = opinion.map(|opinion| opinion.replies.as_slice()).unwrap_or_default();
+        let said = opinion.iter().flat_map(|opinion| opinion.replies.iter().chain(&opinion.console));
+        let said: Vec<&String> = said.collect();
         Self {
             sign: Sign::of(assertion.outcome),
             name: Text::of(&assertion.name, MAX_TEXT),
             reason: Text::of(&assertion.reason, MAX_TEXT),
             written: assertion.written.as_ref().map(|written| Text::of(written.as_str(), MAX_TEXT)),
             votes: opinion.map(votes).unwrap_or_default(),
-            replies: List::of(replies.iter().map(|reply| Text::of(reply, MAX_TEXT)), MAX_ITEMS),
+            replies: List::of(said.into_iter().map(|said| Text::of(said, MAX_TEXT)), MAX_ITEMS),
         }
     }
 }

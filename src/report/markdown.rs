@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::html::escaped;
-use super::words::{count, cut, is_bad, money, tally, time, votes};
+use super::words::{all_assertions, count, cut, is_bad, money, tally, time, votes};
 use super::{Verdict, Verdicts, attempts_note, own_error, printable, printable_lines};
 use crate::event::{Run, State, SuiteInfo};
 use crate::verdict::baseline::Comparison;
@@ -411,7 +411,7 @@ fn details(verdict: Verdict<'_>, open: bool) -> String {
     line_of_labels(labels).into_iter().for_each(&mut line);
     attempts_note(result).map(|note| code(&note, MAX_REASON)).into_iter().for_each(&mut line);
     let told = |assertion: &&AssertionResult| is_bad(assertion.outcome) || !assertion.reason.is_empty();
-    for assertion in result.assertions.iter().filter(told).take(MAX_ITEMS) {
+    for assertion in all_assertions(result).into_iter().filter(told).take(MAX_ITEMS) {
         let reason = if assertion.reason.is_empty() { String::new() } else { code(&assertion.reason, MAX_REASON) };
         let votes = assertion.opinion.as_ref().map(votes).unwrap_or_default();
         let parts: Vec<String> = [reason, votes].into_iter().filter(|part| !part.is_empty()).collect();

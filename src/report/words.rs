@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::conversation::{Cost, Usage};
-use crate::verdict::{Opinion, Outcome, Totals};
+use crate::verdict::{AssertionResult, CaseResult, Opinion, Outcome, Totals};
 
 /// A text as far as a report shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +94,16 @@ pub(super) fn tally(totals: &Totals) -> String {
 /// What the votes of a validator add up to, in words.
 pub(super) fn votes(opinion: &Opinion) -> String {
     let Opinion { score, votes, agreeing, .. } = opinion;
-    let score = score.map(|score| format!("score {score:.2}, ")).unwrap_or_default();
-    format!("{score}{agreeing} of {} agreeing", count(*votes as usize, "vote", "votes"))
+    let score = score.map(|score| format!("score {score:.2}"));
+    // A script has no votes.
+    let agreeing = (*votes > 0).then(|| format!("{agreeing} of {} agreeing", count(*votes as usize, "vote", "votes")));
+    score.into_iter().chain(agreeing).collect::<Vec<_>>().join(", ")
+}
+
+/// The assertions of a case, and those of its checkpoints as they were looked at last.
+pub(super) fn all_assertions(result: &CaseResult) -> Vec<&AssertionResult> {
+    let checkpoints = result.checkpoints.iter().flat_map(|checkpoint| &checkpoint.assertions);
+    result.assertions.iter().chain(checkpoints).collect()
 }
 
 /// What an exit code means, in words.
