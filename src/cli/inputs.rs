@@ -121,7 +121,8 @@ impl Inputs {
                 Source::Message(path) | Source::File(path) => paths.push(path),
                 Source::Agent { id, params } => generators.push(Generator::new(id, params)?),
                 Source::Script { .. } => {
-                    let message = format!("-i {source}: scripts are not run by this version");
+                    let message =
+                        format!("-i {source}: script tests and script generators are not run by this version");
                     return Err(CliError::new(Exit::Usage, message)
                         .hint("name a file, a folder, a message, or a generator such as agents:ID"));
                 }

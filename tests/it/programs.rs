@@ -768,7 +768,7 @@ fn framework_flags() {
     assert_eq!((ended.code, ended.stdout.lines().count()), (Some(0), 2), "{}{}", ended.stdout, ended.stderr);
 
     for (input, text) in [
-        ("scripts:gen?count=3", "scripts are not run by this version"),
+        ("scripts:gen?count=3", "script generators are not run by this version"),
         ("./missing.jsonl", "there is no file or folder"),
     ] {
         let ended = place.run(&["run", "-i", input, "-n", &agent]);
