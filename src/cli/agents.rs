@@ -5,8 +5,9 @@ use clap::Subcommand;
 use super::client::Client;
 use super::{CliError, Exit, note, print};
 use crate::report::printable;
-use crate::wire::call::{description_from_proto, duration_from_proto};
+use crate::wire::call::description_from_proto;
 use crate::wire::control as pb;
+use crate::wire::value::duration_from_proto;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AgentsCommand {

@@ -8,10 +8,11 @@ use tonic::{Request, Response, Status};
 
 use super::status::{of_describe, of_directory, of_wire};
 use crate::peer::directory::{Directory, Known};
-use crate::wire::call::{WireError, description_to_proto, duration_to_proto};
+use crate::wire::call::description_to_proto;
 use crate::wire::control as pb;
 use crate::wire::control::agent_registry_service_server::AgentRegistryService;
 use crate::wire::run::time_to_proto;
+use crate::wire::value::{WireError, duration_to_proto};
 
 /// Time to reach an agent that is asked about.
 const PATIENCE: Duration = Duration::from_secs(2);

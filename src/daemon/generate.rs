@@ -14,9 +14,9 @@ use crate::peer::agent::Agent;
 use crate::peer::generator::Wanted;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::timeout::MAX_TIMEOUT;
-use crate::wire::call::{WireError, duration_from_proto, json_from_proto};
 use crate::wire::control as pb;
 use crate::wire::control::generate_cases_response::Item;
+use crate::wire::value::{WireError, duration_from_proto, json_from_proto};
 
 /// Most cases of one call.
 const MAX_CASES: u32 = 10_000;

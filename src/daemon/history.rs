@@ -11,8 +11,8 @@ use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
 use crate::suite::automaton::Pool;
 use crate::suite::{self, Case, Defaults};
-use crate::wire::call::WireError;
 use crate::wire::control as pb;
+use crate::wire::value::WireError;
 
 /// Events that are read at a time.
 const BATCH: usize = 1_000;

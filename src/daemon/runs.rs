@@ -11,11 +11,11 @@ use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::report::{Format, Verdicts};
-use crate::wire::call::WireError;
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
 use crate::wire::run::run_to_proto;
 use crate::wire::spec::{bundle_from_proto, spec_from_proto};
+use crate::wire::value::WireError;
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;

@@ -11,7 +11,7 @@ use crate::plan::PlanError;
 use crate::store::StoreError;
 use crate::store::bundles::BundlesError;
 use crate::suite::error::SuiteErrors;
-use crate::wire::call::WireError;
+use crate::wire::value::WireError;
 
 /// Domain of the reasons.
 pub const DOMAIN: &str = "forge";

@@ -14,10 +14,10 @@ use tonic::Status;
 use super::status::{of_store, of_wire};
 use crate::event::{Payload, RunEvent};
 use crate::store::Store;
-use crate::wire::call::WireError;
 use crate::wire::control as pb;
 use crate::wire::event::run_event_to_proto;
 use crate::wire::run::time_to_proto;
+use crate::wire::value::WireError;
 
 /// Events that are read from the log at a time.
 const BATCH: usize = 256;

@@ -23,7 +23,8 @@ use super::target::{Target, speaks_http};
 use crate::conversation::{Content, Description, Failure};
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
-use crate::wire::call::{chunks_to_proto, description_from_proto, shorten};
+use crate::wire::call::{chunks_to_proto, description_from_proto};
+use crate::wire::value::shorten;
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// Largest message an agent may send, in bytes.

@@ -13,8 +13,9 @@ use crate::suite::framework::cases_in;
 use crate::wire::agent as pb;
 use crate::wire::agent::generate_response::Item;
 use crate::wire::agent::generator_client::GeneratorClient;
-use crate::wire::call::{card_to_proto, json_from_proto};
+use crate::wire::call::card_to_proto;
 use crate::wire::party::options_to_proto;
+use crate::wire::value::json_from_proto;
 
 /// Most bytes of all cases together.
 const MAX_BYTES: usize = 64 << 20;

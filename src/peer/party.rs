@@ -18,11 +18,12 @@ use crate::json::{Json, Value, write_string};
 use crate::wire::agent as pb;
 use crate::wire::agent::simulator_client::SimulatorClient;
 use crate::wire::agent::validator_client::ValidatorClient;
-use crate::wire::call::{duration_to_proto, event_from_proto, shorten, start_to_proto};
+use crate::wire::call::{event_from_proto, start_to_proto};
 use crate::wire::party::{
     Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, score_in_range,
     vote_from_proto,
 };
+use crate::wire::value::{duration_to_proto, shorten};
 
 /// The deadline header only backs up ours, which has to come first.
 const GRACE: Duration = Duration::from_secs(2);

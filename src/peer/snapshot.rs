@@ -7,7 +7,8 @@ use super::agent::{Agent, MAX_MESSAGE_BYTES};
 use super::target::Target;
 use crate::json::{Json, Value};
 use crate::wire::agent::snapshot_provider_client::SnapshotProviderClient;
-use crate::wire::call::{capture_from_proto, capture_to_proto, shorten};
+use crate::wire::call::{capture_from_proto, capture_to_proto};
+use crate::wire::value::shorten;
 
 /// Time for the whole capture.
 pub const CAPTURE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -14,8 +14,8 @@ use crate::script::pool::{Called, Pool};
 use crate::script::source::Scripts;
 use crate::suite::framework::message_json;
 use crate::verdict::{Opinion, whole_millis};
-use crate::wire::call::shorten;
 use crate::wire::party::score_in_range;
+use crate::wire::value::shorten;
 
 /// What a script that judges may be called.
 pub const JUDGES: &[&str] = &["default", "Validate"];

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::call::{
-    WireError, event_from_proto, event_to_proto, some_text, tool_mode_from_proto, tool_mode_to_proto,
-    tool_result_from_proto, tool_result_to_proto,
+    event_from_proto, event_to_proto, tool_mode_from_proto, tool_mode_to_proto, tool_result_from_proto,
+    tool_result_to_proto,
 };
 use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
+use super::value::{WireError, some_text};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
 use crate::event::{CaseRef, Payload, RunEvent};
 use crate::suite::Labels;

@@ -8,6 +8,7 @@ pub mod event;
 pub mod party;
 pub mod run;
 pub mod spec;
+pub mod value;
 mod verdict;
 
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.

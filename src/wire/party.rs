@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::agent as pb;
-use super::call::{
-    json_to_proto, message_from_proto, message_to_proto, message_without_attachments, shorten, tool_call_to_proto,
-};
+use super::call::{message_from_proto, message_to_proto, message_without_attachments, tool_call_to_proto};
+use super::value::{json_to_proto, shorten};
 use sha2::{Digest as _, Sha256};
 
 use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source, ToolCall};

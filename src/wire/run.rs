@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::call::{
-    WireError, card_from_proto, card_to_proto, duration_from_proto, duration_to_proto, fault_from_proto,
-    fault_to_proto, usage_from_proto, usage_to_proto,
-};
+use super::call::{card_from_proto, card_to_proto};
 use super::control as pb;
 use super::spec::{spec_from_proto, spec_to_proto};
+use super::value::{
+    WireError, duration_from_proto, duration_to_proto, fault_from_proto, fault_to_proto, usage_from_proto,
+    usage_to_proto,
+};
 use crate::event::{Run, State, SuiteInfo};
 use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::verdict::Totals;

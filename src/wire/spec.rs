@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::call::{
-    WireError, duration_from_proto, duration_to_proto, some_text, tool_mode_from_proto, tool_mode_to_proto,
-};
+use super::call::{tool_mode_from_proto, tool_mode_to_proto};
 use super::control as pb;
+use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use crate::conversation::ToolMode;
 use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};

@@ -1,10 +1,8 @@
 //! Verdicts ↔ [`crate::verdict`].
 
-use super::call::{
-    WireError, duration_from_proto, duration_to_proto, message_from_proto, message_to_proto, some_text,
-    tool_call_from_proto, tool_call_to_proto, usage_from_proto, usage_to_proto,
-};
+use super::call::{message_from_proto, message_to_proto, tool_call_from_proto, tool_call_to_proto};
 use super::control as pb;
+use super::value::{WireError, duration_from_proto, duration_to_proto, some_text, usage_from_proto, usage_to_proto};
 use crate::conversation::{JsonText, Message, Transcript};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Turn};
 

@@ -12,9 +12,9 @@ use crate::report::printable_json;
 use crate::suite::Defaults;
 use crate::wire::agent as agent_pb;
 use crate::wire::agent::json::Form;
-use crate::wire::call::duration_to_proto;
 use crate::wire::control as pb;
 use crate::wire::control::generate_cases_response::Item;
+use crate::wire::value::duration_to_proto;
 
 /// Time for all cases of a generator when `--timeout` says nothing.
 const BUDGET: Duration = Duration::from_mins(5);

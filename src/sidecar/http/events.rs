@@ -10,7 +10,7 @@ use crate::wire::agent::{
     Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeResponse, LogLine, Message, Part,
     ResultSource, Role, ToolCallFinished, ToolCallStarted, part,
 };
-use crate::wire::call::duration_to_proto;
+use crate::wire::value::duration_to_proto;
 
 /// Writes the events of one call.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use crate::wire::agent::{
     AgentCard, CancelReason, DescribeRequest, DescribeResponse, InvokeRequest, InvokeResponse, InvokeStart, Limits,
     Message, Role, ToolMode, part,
 };
-use crate::wire::call::duration_from_proto;
+use crate::wire::value::duration_from_proto;
 
 /// Most bytes of an answer: its text must fit into one message to the daemon, with a little around it.
 const MAX_BODY_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
