@@ -74,8 +74,9 @@ impl Pool {
     /// So many workers at the most, started when they are needed: this same program.
     #[must_use]
     pub fn new(workers: usize, limits: Limits) -> Self {
-        // Not by its path: the file may be another one by now.
-        let program = PathBuf::from("/proc/self/exe");
+        // Not by its path, where that can be had: the file may be another one by now.
+        let itself = PathBuf::from("/proc/self/exe");
+        let program = if cfg!(target_os = "linux") { itself } else { std::env::current_exe().unwrap_or(itself) };
         let arguments = vec![worker::ARGUMENT.into(), limits.memory.to_string().into()];
         Self { program, arguments, limits, permits: Semaphore::new(workers.max(1)), idle: Mutex::default() }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rquickjs::function::{Args, Rest};
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::{Context, Ctx, Error, Function, Module, Object, Runtime, Value};
-use rustix::process::{Resource, Rlimit, getrlimit, nice, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::wire::{self, Ended, Failure, Frame, Job};
@@ -21,6 +21,7 @@ use super::wire::{self, Ended, Failure, Frame, Job};
 pub const ARGUMENT: &str = "--forge-script-worker";
 
 /// Address space of a worker beside what it has when it starts and what its scripts may take: messages, their copies.
+#[cfg(target_os = "linux")]
 const OWN_ADDRESS_SPACE: u64 = 384 << 20;
 /// Most stack of a script, in bytes.
 const MAX_STACK: usize = 512 << 10;
@@ -51,9 +52,15 @@ pub fn main() -> Option<ExitCode> {
 /// Takes from this process what no script needs.
 fn confine(memory: u64) -> std::io::Result<()> {
     let limit = |resource, most: u64| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
-    // A daemon that dies takes its workers along.
-    set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    limit(Resource::As, address_space()?.saturating_add(memory).saturating_add(OWN_ADDRESS_SPACE))?;
+    // A daemon that dies takes its workers along. Elsewhere they end when nothing can be read any more, and their address
+    // space is bounded by the engine alone: nobody tells how much of it a process has.
+    #[cfg(target_os = "linux")]
+    {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        limit(Resource::As, address_space()?.saturating_add(memory).saturating_add(OWN_ADDRESS_SPACE))?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
     limit(Resource::Nproc, 0)?;
@@ -65,6 +72,7 @@ fn confine(memory: u64) -> std::io::Result<()> {
 }
 
 /// Address space that this process has, in bytes: most of it is the program, and what its allocator reserves.
+#[cfg(target_os = "linux")]
 fn address_space() -> std::io::Result<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);

@@ -136,7 +136,40 @@ fn a_dialogue_without_a_checkpoint_checked_nothing() {
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("nothing checked: no checkpoint is required"), "{}", ended.stdout);
     place.write("t.jsonl", &suite.replace("WORD", "good"));
-    let ended = run(&["--strict"]);
+    let ended = run(&["--strict", "-o", "r.jsonl"]);
+    let checkpoint = &lines(&place, "r.jsonl")[0]["checkpoints"][0];
+    assert_eq!((&checkpoint["passed"], &checkpoint["assertions"][0]["value"]), (&true.into(), &"good".into()));
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(!ended.stdout.contains("nothing checked"), "{}", ended.stdout);
+}
+
+/// The validator had what the agent left of the time: that is no fault of the validator's.
+#[test]
+fn who_left_no_time_is_to_blame() {
+    let place = Place::new();
+    let suite = r#"{"id": "a", "input": "?", "timeout": "2s", "assertions": [{"type": "agent", "use": "agents:judge",
+        "options": {"metadata": {"criteria": "good"}}}]}"#;
+    place.write("t.jsonl", suite);
+    let sleep = |millis| std::thread::sleep(std::time::Duration::from_millis(millis));
+    for (agent_takes, validator_takes, code, outcome, blame) in
+        [(1_500, 1_500, 1, "failed", "agent"), (0, 3_000, 3, "errored", "validator")]
+    {
+        let agent = Script::new(move |_| {
+            sleep(agent_takes);
+            Ok("good".to_owned())
+        });
+        let (agent, judge) = (
+            agent.start(),
+            Script::new(|_| Ok(String::new())).judging(move |_| {
+                sleep(validator_takes);
+                Ok(ValidateResponse { passed: Some(true), ..ValidateResponse::default() })
+            }),
+        );
+        let judge = judge.start();
+        let named = format!("judge={}", judge.url);
+        let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--agent", &named, "-o", "r.jsonl"]);
+        assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
+        let line = &lines(&place, "r.jsonl")[0];
+        assert_eq!((&line["outcome"], &line["blame"]), (&outcome.into(), &blame.into()), "{line}");
+    }
 }
