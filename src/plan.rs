@@ -8,6 +8,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::conversation::ToolMode;
 use crate::suite::cases::{Head, LoadError};
+use crate::suite::script::Hooks;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Suite};
@@ -79,6 +80,8 @@ pub struct RunSpec {
     pub snapshot_agent: Option<String>,
     /// What models cost, for agents that do not tell what they cost.
     pub prices: Prices,
+    /// What runs before the first case and after the last.
+    pub hooks: Hooks,
 }
 
 impl RunSpec {
@@ -111,6 +114,7 @@ impl RunSpec {
             check_arguments: false,
             snapshot_agent: None,
             prices: Prices::default(),
+            hooks: Hooks::default(),
         }
     }
 

@@ -4,6 +4,7 @@ pub mod arguments;
 mod contract;
 pub mod dialogue;
 pub mod framework;
+pub mod script_test;
 mod params;
 mod snapshot;
 
@@ -77,6 +78,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         checkpoints: Vec::new(),
         messages_count: count_messages(case),
         earlier: Vec::new(),
+        console: Vec::new(),
     };
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
         let tokens = skipped.unresolved_tokens.join(", ");
@@ -223,6 +225,7 @@ pub fn judge_dialogue(
         checkpoints,
         messages_count: 0,
         earlier: Vec::new(),
+        console: Vec::new(),
     };
     let bad = result.assertions.iter().find(|assertion| assertion.outcome != Outcome::Passed);
     if let Some(bad) = bad.filter(|bad| bad.outcome == Outcome::Failed || result.outcome == Outcome::Passed)
@@ -275,7 +278,8 @@ pub fn no_input() -> CaseResult {
 }
 
 /// Outcome, cause, blame and error text of a call that gave no answer.
-fn describe(failure: Failure, timeout: Option<&str>) -> (Outcome, Cause, Blame, String) {
+#[must_use]
+pub fn describe(failure: Failure, timeout: Option<&str>) -> (Outcome, Cause, Blame, String) {
     match failure {
         Failure::Timeout => {
             let text = timeout.map_or_else(|| "timeout".to_owned(), |time| format!("timeout after {time}"));

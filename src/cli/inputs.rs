@@ -1,17 +1,16 @@
 //! Paths, folders and globs → suites and their bundle.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CliError, Exit};
+use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
-use crate::run::JUDGES;
-use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::suite::answers::Answers;
 use crate::suite::automaton::Pool;
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
+use crate::suite::script::Hooks;
 use crate::suite::source::{Param, Source};
 use crate::suite::text::Text;
 use crate::suite::{self, Defaults, Dialect, Suite};
@@ -51,17 +50,35 @@ pub(super) struct Home {
     pub(super) answers: Answers,
 }
 
-/// An agent that writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
+/// Somebody who writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
 #[derive(Debug, Clone)]
 pub(super) struct Generator {
-    /// Its id, or its address.
-    pub(super) agent: String,
+    /// Who.
+    pub(super) writer: Writer,
     /// Most cases.
     pub(super) count: u32,
     /// What they shall be about; may be empty.
     pub(super) focus: String,
     /// What else it is told: names and JSON texts.
     pub(super) params: Vec<(String, String)>,
+}
+
+/// Who writes cases.
+#[derive(Debug, Clone)]
+pub(super) enum Writer {
+    /// An agent, by its id or its address.
+    Agent(String),
+    /// A script, by its name.
+    Script(String),
+}
+
+impl std::fmt::Display for Writer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Agent(id) => out.write_str(id),
+            Self::Script(name) => write!(out, "scripts:{name}"),
+        }
+    }
 }
 
 /// The cases that a generator wrote.
@@ -79,11 +96,15 @@ impl Generator {
     /// Most cases.
     const MAX_COUNT: u32 = 10_000;
 
-    fn new(agent: String, params: Vec<(String, Param)>) -> Result<Self, CliError> {
-        let mut generator = Self { agent, count: Self::COUNT, focus: String::new(), params: Vec::new() };
-        let refuse = |why: String| CliError::new(Exit::Usage, format!("-i agents:{}: {why}", generator.agent));
-        if generator.agent.is_empty() {
-            return Err(refuse("it names no agent".to_owned()).hint("as in -i \"agents:ID?count=10\""));
+    fn new(writer: Writer, params: Vec<(String, Param)>) -> Result<Self, CliError> {
+        let (source, what) = match &writer {
+            Writer::Agent(id) => (format!("agents:{id}"), "agent"),
+            Writer::Script(name) => (format!("scripts:{name}"), "script"),
+        };
+        let mut generator = Self { writer, count: Self::COUNT, focus: String::new(), params: Vec::new() };
+        let refuse = |why: String| CliError::new(Exit::Usage, format!("-i {source}: {why}"));
+        if source.ends_with(':') {
+            return Err(refuse(format!("it names no {what}")).hint(format!("as in -i \"{source}ID?count=10\"")));
         }
         let (mut count, mut focus) = (Self::COUNT, String::new());
         for (key, param) in params {
@@ -114,18 +135,15 @@ impl Inputs {
         let mut paths = paths.to_vec();
         let mut messages = Vec::new();
         let mut generators = Vec::new();
+        let mut tests = Vec::new();
         for source in sources {
             match Source::parse(source) {
                 // Whatever a text looks like, a file of that name is meant.
                 Source::Message(text) if !Path::new(&text).exists() => messages.push(text),
                 Source::Message(path) | Source::File(path) => paths.push(path),
-                Source::Agent { id, params } => generators.push(Generator::new(id, params)?),
-                Source::Script { .. } => {
-                    let message =
-                        format!("-i {source}: script tests and script generators are not run by this version");
-                    return Err(CliError::new(Exit::Usage, message)
-                        .hint("name a file, a folder, a message, or a generator such as agents:ID"));
-                }
+                Source::Agent { id, params } => generators.push(Generator::new(Writer::Agent(id), params)?),
+                Source::Script { name, params } => generators.push(Generator::new(Writer::Script(name), params)?),
+                Source::Tests(name) => tests.push(name),
             }
         }
         let mut bundle = Bundle::default();
@@ -135,6 +153,13 @@ impl Inputs {
         let mut errors: Vec<Finding> = Vec::new();
         let files = expand(&paths)?;
         for path in files.clone() {
+            if path.extension().is_some_and(|ending| ending == "ts" || ending == "js") {
+                tests.push(scripts::tests_at(&path).ok_or_else(|| {
+                    let message = format!("{} is no eval file, and lies in no folder scripts", path.display());
+                    CliError::new(Exit::Usage, message).hint("tests are named as in -i scripts.expense.setup")
+                })?);
+                continue;
+            }
             let text = text_of_file(&path)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
             let name = name_in_bundle(&path, &bundle);
@@ -142,7 +167,7 @@ impl Inputs {
             match suite::read(&path.display().to_string(), &text, defaults, &mut pool) {
                 Ok(mut suite) => {
                     errors.extend(add_files(&mut bundle, &suite, &path, &name, defaults.files_outside)?);
-                    errors.extend(add_scripts(&mut bundle, &mut suite, &path)?);
+                    errors.extend(scripts::add_of_suite(&mut bundle, &mut suite, &path)?);
                     if suite.snapshot_cases().next().is_some() {
                         match add_answers(&mut bundle, &path, &name)? {
                             Ok(home) => homes.push(home),
@@ -170,6 +195,9 @@ impl Inputs {
             }
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(Path::new(&name), &error))?;
         }
+        for name in &tests {
+            suites.push(scripts::add_tests(&mut bundle, name)?);
+        }
         if errors.is_empty() {
             return Ok(Self { suites, bundle, files, homes, generators, generated: Vec::new() });
         }
@@ -189,9 +217,11 @@ impl Inputs {
         texts: Vec<String>,
         defaults: &Defaults,
     ) -> Result<Vec<String>, CliError> {
-        let plain: String = generator.agent.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let plain: String =
+            generator.writer.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = PathBuf::from(format!("generated-{}.jsonl", plain.trim_matches('-')));
         let name = name_in_bundle(&path, &self.bundle);
+        let may_name_scripts = matches!(generator.writer, Writer::Script(_));
         let all = texts.len();
         let mut cases: Vec<(String, String)> = Vec::new();
         let mut bad = Vec::new();
@@ -207,7 +237,7 @@ impl Inputs {
                 Ok(suite) if suite.snapshot_cases().next().is_some() => {
                     Err("it compares with a stored answer, and there is no place for one".to_owned())
                 }
-                Ok(suite) if suite.cases.iter().any(|case| !case.scripts.is_empty()) => {
+                Ok(suite) if !may_name_scripts && suite.cases.iter().any(|case| !case.scripts.is_empty()) => {
                     Err("it names a script".to_owned())
                 }
                 Ok(suite) if !suite.broken.is_empty() => Err(suite.broken[0].message.clone()),
@@ -220,21 +250,26 @@ impl Inputs {
             };
             match id {
                 Ok(id) => cases.push((id, text)),
-                Err(why) => bad.push(format!("case {number} of {}: {why}", generator.agent)),
+                Err(why) => bad.push(format!("case {number} of {}: {why}", generator.writer)),
             }
         }
         if cases.is_empty() {
-            let message = format!("nothing selected: {} wrote {all} cases, and none can be used", generator.agent);
+            let message = format!("nothing selected: {} wrote {all} cases, and none can be used", generator.writer);
             return Err(CliError::new(Exit::NothingSelected, message).details(bad.into_iter().take(MAX_BAD_TOLD)));
         }
         let file: String = cases.iter().flat_map(|(_, text)| [text.as_str(), "\n"]).collect();
         let suite = suite::parse(&name, file.as_bytes(), defaults);
-        let suite = suite.map_err(|errors| CliError::new(Exit::CouldNotRun, errors.to_string()))?;
+        let mut suite = suite.map_err(|errors| CliError::new(Exit::CouldNotRun, errors.to_string()))?;
+        let wrong = scripts::add_of_suite(&mut self.bundle, &mut suite, &path)?;
+        if !wrong.is_empty() {
+            return Err(CliError::new(Exit::Usage, format!("the scripts of {} are invalid", generator.writer))
+                .details(wrong.iter().map(ToString::to_string)));
+        }
         self.bundle.add(&name, Role::Suite, file.into_bytes()).map_err(|error| refused(Path::new(&name), &error))?;
         self.suites.push(suite);
         let mut told = Vec::new();
         if !bad.is_empty() || cases.len() < generator.count as usize {
-            let (agent, asked, invalid) = (&generator.agent, generator.count, bad.len());
+            let (agent, asked, invalid) = (&generator.writer, generator.count, bad.len());
             told.push(format!("{agent} was asked for {asked} cases and wrote {all}; {invalid} cannot be used"));
         }
         let more = bad.len().saturating_sub(MAX_BAD_TOLD);
@@ -257,6 +292,11 @@ impl Inputs {
         suite::parse_data(&path.display().to_string(), &bytes)
             .map_err(|errors| CliError::new(Exit::Usage, format!("the seed manifest: {errors}")))?;
         self.add_file(path, Role::Seed, bytes)
+    }
+
+    /// Adds the scripts around the run.
+    pub(super) fn add_hooks(&mut self, hooks: &Hooks) -> Result<(), CliError> {
+        scripts::add_hooks(&mut self.bundle, hooks, &self.files)
     }
 
     /// Adds a file of the bundle.
@@ -291,7 +331,7 @@ impl Inputs {
 }
 
 /// The bytes of a file that is one: a pipe may never end, and a device neither.
-fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
     let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !about.is_file() {
         return Err("it is no regular file".to_owned());
@@ -327,62 +367,6 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
     let packed = Answers::file_of(name);
     bundle.add(&packed, Role::Answers, bytes).map_err(|error| refused(&home.file, &error))?;
     Ok(Ok(home))
-}
-
-/// Packs the scripts that the cases of a suite name, with all that they import. They lie in the folder `scripts` beside the
-/// suite, or in one above it; a script that is nowhere is told, and its assertions cannot be evaluated.
-fn add_scripts(bundle: &mut Bundle, suite: &mut Suite, path: &Path) -> Result<Vec<Finding>, CliError> {
-    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let names: BTreeSet<&str> = suite.cases.iter().flat_map(|case| &case.scripts).map(String::as_str).collect();
-    let Some(any) = names.first() else { return Ok(Vec::new()) };
-    let folders = || full.ancestors().skip(1).map(|folder| folder.join(FOLDER)).filter(|folder| folder.is_dir());
-    let read = |folder: &Path, path: &str| {
-        let root = folder.canonicalize().ok()?;
-        let real = root.join(path).canonicalize().ok().filter(|real| real.starts_with(root))?;
-        read_regular(&real).ok()
-    };
-    // The nearest that has one of them, so that a suite keeps its scripts wherever it is run from.
-    let has_one = |folder: &PathBuf| names.iter().any(|name| path_of(name, &|path| read(folder, path)).is_some());
-    let Some(folder) = folders().find(has_one) else {
-        let mut places = folders().map(|folder| folder.display().to_string());
-        let place = places.next().unwrap_or_else(|| format!("a folder {FOLDER} beside {} or above", path.display()));
-        let message = format!("there is no script {any:?} in {place}");
-        suite.broken.push(Finding {
-            file: suite.path.clone(),
-            line: 0,
-            case: None,
-            field: None,
-            message,
-            hint: Some(format!("scripts:{any} is {FOLDER}/{}.ts or .js", any.replace('.', "/"))),
-        });
-        return Ok(Vec::new());
-    };
-    let look_up = |path: &str| read(&folder, path);
-    let scripts = match Scripts::read(names.iter().copied(), &look_up) {
-        Ok(scripts) => scripts,
-        Err(findings) => return Ok(findings),
-    };
-    let finding =
-        |message: String| Finding { file: suite.path.clone(), line: 0, case: None, field: None, message, hint: None };
-    let mut findings = Vec::new();
-    let mut missing = Vec::new();
-    for name in &names {
-        match scripts.find(name) {
-            Ok(path) => findings.extend(scripts.check_exports(path, JUDGES).err().map(finding)),
-            Err(why) => missing.push(finding(why)),
-        }
-    }
-    for path in scripts.paths() {
-        let packed = format!("{FOLDER}/{path}");
-        let bytes = look_up(path).unwrap_or_default();
-        if bundle.text(&packed).is_some_and(|other| other.held() != Some(bytes.as_slice())) {
-            let message = format!("two different scripts of these suites would both be packed as {packed:?}");
-            return Err(CliError::new(Exit::Usage, message).hint("run the suites one by one"));
-        }
-        bundle.add(&packed, Role::Script, bytes).map_err(|error| refused(&folder.join(path), &error))?;
-    }
-    suite.broken.extend(missing);
-    Ok(findings)
 }
 
 /// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it
@@ -434,7 +418,7 @@ fn add_files(
     Ok(findings)
 }
 
-fn refused(path: &Path, error: &BundleError) -> CliError {
+pub(super) fn refused(path: &Path, error: &BundleError) -> CliError {
     CliError::new(Exit::Usage, format!("cannot take {}: {error}", path.display()))
 }
 

@@ -14,6 +14,7 @@ mod inputs;
 mod proto;
 mod run;
 mod runs;
+mod scripts;
 mod status;
 mod watch;
 

@@ -23,6 +23,7 @@ use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, pla
 use crate::report::console::Look;
 use crate::report::{Shown, Verdict, Verdicts, printable_json, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
+use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Defaults, Labels};
@@ -65,8 +66,8 @@ pub(super) struct RunArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
 
-    /// A path as above, a message to send as it is, or a generator such as "agents:ID?count=10&focus=edge-cases"; may be
-    /// given several times
+    /// A path as above, a message to send as it is, the tests of a script such as scripts.expense.setup, or a generator such
+    /// as "agents:ID?count=10&focus=edge-cases" or "scripts:tests.gen?count=5"; may be given several times
     #[arg(short, long = "input", visible_alias = "eval", value_name = "SOURCE")]
     input: Vec<String>,
 
@@ -206,6 +207,14 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "AGENT", group = "snapshots")]
     snapshot_agent: Option<String>,
 
+    /// A function of a script to call before the first case, such as scripts:tests.env.BeforeAll; no case is run if it fails
+    #[arg(long, value_name = "SCRIPT", value_parser = ScriptRef::of_hook)]
+    before: Option<ScriptRef>,
+
+    /// A function of a script to call after the last case, whatever came of the run
+    #[arg(long, value_name = "SCRIPT", value_parser = ScriptRef::of_hook)]
+    after: Option<ScriptRef>,
+
     /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
     #[arg(long, value_name = "RUN")]
     baseline: Option<String>,
@@ -242,6 +251,10 @@ enum Tools {
 }
 
 impl RunArgs {
+    fn hooks(&self) -> Hooks {
+        Hooks { before: self.before.clone(), after: self.after.clone() }
+    }
+
     fn output_dir(&self) -> &Path {
         self.output_dir.as_deref().unwrap_or(Path::new(OUTPUT_DIR))
     }
@@ -275,6 +288,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: args.allow_outside };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
+    inputs.add_hooks(&args.hooks())?;
     inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
     // A dry run asks nobody for values that nobody compares with.
     let captured = if args.dry_run { None } else { snapshot::capture(&args).await? };
@@ -374,6 +388,7 @@ async fn run_on(
         check_arguments: args.check_arguments,
         snapshot_agent: args.snapshot_agent.clone(),
         prices: args.prices.clone(),
+        hooks: args.hooks(),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {

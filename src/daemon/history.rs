@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::manager::Manager;
+use super::open::read_suite;
 use super::status::{of_bundles, of_store, of_wire};
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
 use crate::suite::automaton::Pool;
-use crate::suite::{self, Case, Defaults};
+use crate::suite::{Case, Defaults};
 use crate::wire::control as pb;
 use crate::wire::value::WireError;
 
@@ -69,7 +70,7 @@ async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Resu
     let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
     let find = move || {
         let bundle = Bundle::open(&packed).ok()?;
-        let read = suite::read(&suite, bundle.text(&suite)?, &defaults, &mut Pool::default()).ok()?;
+        let read = read_suite(&suite, bundle.text(&suite)?, &bundle, &defaults, &mut Pool::default()).ok()?;
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };

@@ -1,42 +1,31 @@
 //! Accepts runs, lets so many of them go at a time, and ends them all when the daemon stops.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::config::Config;
-use crate::bundle::{Bundle, BundleError, Role};
-use crate::conversation::{CancelReason, Content, Fault, FaultOrigin};
+use super::open::{Opened, open_and_plan};
+use crate::bundle::BundleError;
+use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
-use crate::json::Json;
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::plan::{Plan, PlanError, RunSpec, plan};
+use crate::plan::{PlanError, RunSpec};
 use crate::run::{Control, Farewells, Job, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
-use crate::script::source::{FOLDER, Scripts};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
-use crate::suite::answers::Answers;
-use crate::suite::automaton;
-use crate::suite::cases::Comparison;
 use crate::suite::error::SuiteErrors;
-use crate::suite::registry::Registry;
-use crate::suite::template::Data;
-use crate::suite::{self, Defaults, Suite};
 use crate::usage::Prices;
 use crate::verdict::Totals;
-use crate::verdict::baseline::Baseline;
 
 /// Events of a run that wait to be stored; the run waits when there are more.
 const UNSTORED_EVENTS: usize = 1024;
@@ -184,7 +173,11 @@ impl Manager {
                 Err(error) => return Err(error.into()),
             }
         }
-        let scripts = scripts.map(|scripts| RunScripts { scripts: Arc::new(scripts), pool: Arc::clone(&self.scripts) });
+        let scripts = scripts.map(|scripts| RunScripts {
+            scripts: Arc::new(scripts),
+            pool: Arc::clone(&self.scripts),
+            directory: Arc::clone(&self.directory),
+        });
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
@@ -307,91 +300,7 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
     store.append(run_id, vec![Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) }]).await
 }
 
-/// The pure part of accepting a run.
-fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateError> {
-    let bundle = Bundle::open(packed)?;
-    let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
-    let contents = RefCell::default();
-    let mut pool = automaton::Pool::default();
-    let mut suites = Vec::new();
-    let mut errors = Vec::new();
-    for path in &spec.suites {
-        let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match suite::read(path, text, &defaults, &mut pool) {
-            Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
-                .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
-            {
-                Ok(()) => suites.push(suite),
-                Err(found) => errors.extend(found.0),
-            },
-            Err(found) => errors.extend(found.0),
-        }
-    }
-    if !errors.is_empty() {
-        return Err(SuiteErrors(errors).into());
-    }
-    let data = Data { seed: read_data(&bundle, Role::Seed)?, snapshot: read_data(&bundle, Role::Snapshot)? };
-    let baselines = match bundle.with_role(Role::Baseline) {
-        None => Vec::new(),
-        Some((path, bytes)) => read_baseline(bytes).map_err(|why| CreateError::Baseline(path.to_owned(), why))?,
-    };
-    let registry = match bundle.with_role(Role::Registry) {
-        None => None,
-        Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
-    };
-    let scripts = read_scripts(&suites, &bundle)?;
-    Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry, scripts })
-}
-
 /// Script workers: as many as can work at the same time, but not all of a large machine.
 fn script_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(8)
-}
-
-/// The scripts that the suites name; `None`: they name none.
-fn read_scripts(suites: &[Suite], bundle: &Bundle) -> Result<Option<Scripts>, SuiteErrors> {
-    let names: BTreeSet<&str> =
-        suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.scripts).map(String::as_str).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let look_up = |path: &str| bundle.get(&format!("{FOLDER}/{path}")).map(<[u8]>::to_vec);
-    Scripts::read(names, &look_up).map(Some).map_err(SuiteErrors)
-}
-
-/// Gives a suite its stored answers, unless they are going to be stored anew.
-fn add_answers(suite: &mut Suite, bundle: &Bundle, spec: &RunSpec) -> Result<(), SuiteErrors> {
-    if spec.update_snapshots {
-        suite.compare_with(Comparison::Renewed);
-    } else if let Some(bytes) = bundle.get(&Answers::file_of(&suite.path)) {
-        suite.compare_with(Comparison::Stored(Answers::read(&suite.path, bytes)?));
-    }
-    Ok(())
-}
-
-/// The content of a file that a case sends; however often it is named, it is held once.
-fn attachment(bundle: &Bundle, file: &str, known: &RefCell<HashMap<String, Content>>) -> Option<Content> {
-    let bytes = bundle.get(file)?;
-    let mut known = known.borrow_mut();
-    let content = || Content { bytes: bytes.into(), sha256: Sha256::digest(bytes).into() };
-    Some(known.entry(file.to_owned()).or_insert_with(content).clone())
-}
-
-/// What a bundle held.
-struct Opened {
-    plan: Plan,
-    baselines: Vec<Baseline>,
-    registry: Option<Registry>,
-    scripts: Option<Scripts>,
-}
-
-fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    Baseline::read(&Json::parse(text).map_err(|error| error.to_string())?)
-}
-
-/// The values that tokens stand for, from the file of the bundle that holds them.
-fn read_data(bundle: &Bundle, role: Role) -> Result<Option<Json>, CreateError> {
-    let Some((path, bytes)) = bundle.with_role(role) else { return Ok(None) };
-    suite::parse_data(path, bytes).map(Some).map_err(CreateError::Suites)
 }

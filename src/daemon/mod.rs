@@ -9,6 +9,7 @@ mod generate;
 mod history;
 mod info;
 pub mod manager;
+mod open;
 mod runs;
 pub mod status;
 mod watch;

@@ -13,6 +13,8 @@ use crate::verdict::{CaseResult, Outcome};
 const RULE: usize = 63;
 /// Longest error that is shown, in columns; reports hold it whole.
 const MAX_ERROR: usize = 600;
+/// Most lines of the console of scripts that are shown of a case.
+const MAX_CONSOLE: usize = 10;
 
 /// What the console shows of one case; kept by a client instead of the whole verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Entry {
     counts: String,
     errors: Vec<String>,
     warnings: Vec<String>,
+    /// What its scripts wrote, if it did not pass.
+    console: Vec<String>,
     /// Whether it passed only after it had failed.
     is_flaky: bool,
     seconds: String,
@@ -37,8 +41,12 @@ impl Entry {
         let counts = if checkpoints.is_empty() {
             let assertions = &verdict.result.assertions;
             let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
-            let messages = verdict.result.messages_count;
-            format!("Messages: {messages}, Assertions: {passed}/{} passed", assertions.len())
+            // What holds no messages itself is a script test, which calls agents.
+            let sent = match verdict.result.messages_count {
+                0 => format!("Calls: {}", verdict.result.total_turns),
+                messages => format!("Messages: {messages}"),
+            };
+            format!("{sent}, Assertions: {passed}/{} passed", assertions.len())
         } else {
             let reached = checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_some()).count();
             let turns = verdict.result.total_turns;
@@ -59,10 +67,24 @@ impl Entry {
             counts,
             errors: errors.iter().map(|error| shown(error)).collect(),
             warnings: remarks(verdict.result),
+            console: match outcome {
+                Outcome::Failed | Outcome::Errored => console_lines(&verdict.result.console),
+                Outcome::Passed | Outcome::Skipped => Vec::new(),
+            },
             is_flaky: verdict.result.is_flaky(),
             seconds: seconds(transcript.duration),
         }
     }
+}
+
+/// The beginning of what scripts wrote.
+fn console_lines(lines: &[String]) -> Vec<String> {
+    let mut shown: Vec<String> = lines.iter().take(MAX_CONSOLE).map(|line| clip(&printable(line), MAX_ERROR)).collect();
+    let more = lines.len().saturating_sub(MAX_CONSOLE);
+    if more > 0 {
+        shown.push(format!("… {more} more lines; results hold them all"));
+    }
+    shown
 }
 
 /// An error as it is shown: what differs between two answers stands on lines of its own.
@@ -142,6 +164,10 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
     for error in &entry.errors {
         let _ = writeln!(out, "  {color}→{color:#} {error}");
     }
+    let dim = look.style(Style::new().dimmed());
+    for line in &entry.console {
+        let _ = writeln!(out, "  {dim}│ {line}{dim:#}");
+    }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in &entry.warnings {
         let _ = writeln!(out, "  {yellow}⚠{yellow:#} {warning}");
@@ -160,6 +186,7 @@ mod tests {
             counts: counts.to_owned(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            console: Vec::new(),
             is_flaky: false,
             seconds: seconds.to_owned(),
         }

@@ -354,6 +354,7 @@ struct Case<'a> {
     /// `None`: it is a dialogue, whose turns stand there, or it was not run.
     answer: Option<Text<'a>>,
     calls: List<Call<'a>>,
+    console: List<Text<'a>>,
 }
 
 struct Earlier<'a> {
@@ -420,6 +421,7 @@ impl<'a> Case<'a> {
             answer: (!is_dialogue && result.outcome != Outcome::Skipped)
                 .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
             calls: List::of(result.transcript.tool_calls.iter().map(Call::of), MAX_ITEMS),
+            console: List::of(result.console.iter().map(|line| Text::of(line, MAX_TEXT)), MAX_ITEMS),
         }
     }
 }

@@ -98,6 +98,8 @@ struct Case<'a> {
     earlier_attempts: Vec<Earlier<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flaky: Option<bool>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    console: &'a [String],
 }
 
 impl<'a> Case<'a> {
@@ -119,7 +121,7 @@ impl<'a> Case<'a> {
             assertions: (!is_dialogue || !result.assertions.is_empty())
                 .then(|| result.assertions.iter().map(Assertion::of).collect()),
             assertion_errors: result.assertions.iter().filter(bad).map(|bad| bad.reason.as_str()).collect(),
-            turns: is_dialogue.then(|| {
+            turns: (is_dialogue || !result.turns.is_empty()).then(|| {
                 let turns = (1..).zip(&result.turns);
                 turns.map(|(turn, said)| Said { turn, input: &said.input, output: &said.output }).collect()
             }),
@@ -132,7 +134,7 @@ impl<'a> Case<'a> {
                 };
                 result.checkpoints.iter().map(checkpoint).collect()
             }),
-            total_turns: is_dialogue.then_some(result.total_turns),
+            total_turns: (is_dialogue || !result.turns.is_empty()).then_some(result.total_turns),
             duration_ms: whole_millis(result.transcript.duration),
             // What an assertion says stands with the assertions.
             error: result.error.as_deref().filter(|_| result.failed_assertion.is_none()),
@@ -147,6 +149,7 @@ impl<'a> Case<'a> {
             attempts: Some(verdict.case.attempt).filter(|attempt| *attempt > 1),
             earlier_attempts: result.earlier.iter().map(Earlier::of).collect(),
             flaky: result.is_flaky().then_some(true),
+            console: &result.console,
         }
     }
 }

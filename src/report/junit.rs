@@ -77,6 +77,9 @@ fn details(verdict: Verdict<'_>) -> String {
     for assertion in result.assertions.iter().filter(|assertion| !assertion.reason.is_empty()) {
         let _ = writeln!(text, "{} {}: {}", assertion.outcome.name(), assertion.name, assertion.reason);
     }
+    for line in &result.console {
+        let _ = writeln!(text, "console: {}", beginning(line));
+    }
     for (number, Turn { input, output }) in (1..).zip(&result.turns) {
         let (input, output) = (beginning(input), beginning(output));
         let _ = writeln!(text, "turn {number} user: {input}\nturn {number} agent: {output}");

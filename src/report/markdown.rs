@@ -436,6 +436,9 @@ fn details(verdict: Verdict<'_>, open: bool) -> String {
     for warning in result.warning.iter().chain(&result.warnings).take(MAX_ITEMS) {
         line(format!("⚠️ {}", code(warning, MAX_SHORT)));
     }
+    for said in result.console.iter().take(MAX_ITEMS) {
+        line(format!("console: {}", code(said, MAX_SHORT)));
+    }
     text.push_str(&said(result));
     text.push_str("\n</details>\n");
     text

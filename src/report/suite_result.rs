@@ -281,6 +281,8 @@ struct Case<'a> {
     usage: Option<Used>,
     tool_calls: Vec<Call<'a>>,
     response: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    console: &'a [String],
 }
 
 /// An attempt after which the case was tried again.
@@ -433,6 +435,7 @@ impl<'a> Case<'a> {
             usage: transcript.usage.map(Used::from),
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
             response: &transcript.response,
+            console: &result.console,
         }
     }
 }

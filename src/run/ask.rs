@@ -42,7 +42,7 @@ pub(super) async fn ask(
     replies
 }
 
-async fn validator(
+pub(super) async fn validator(
     shared: &Shared,
     id: &str,
     options: Option<&Json>,
@@ -50,7 +50,10 @@ async fn validator(
     transcript: &Transcript,
     belongs: &Belongs,
 ) -> Reply {
-    let Some(party) = shared.parties.get(id) else { return Reply::failed("there is no such agent") };
+    let party = match shared.party(id) {
+        Ok(party) => party,
+        Err(why) => return Reply::failed(why),
+    };
     let options = with_test_mode(options, "validator", None);
     let criteria = metadata(&options, "criteria").to_owned();
     // What is no number of votes was refused with the suite.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
-use super::{Farewells, LogClosed, Shared};
+use super::{Callee, Farewells, LogClosed, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
     ToolCall, ToolOutcome, large_contents,
@@ -38,6 +38,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// What to call, and how.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Shared,
+    pub(super) callee: &'a Callee,
     pub(super) case: &'a CaseRef,
     pub(super) invocation: Invocation,
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
@@ -142,21 +143,21 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         let (attempts, seconds) = (backoff.attempts().max(1), begun.elapsed().as_secs_f64());
         Failure::Unreachable(format!(
             "{}: {attempts} attempts in {seconds:.1} s, the last one: {last}",
-            call.shared.agent.url
+            call.callee.agent.url
         ))
     };
     loop {
         let left = call.deadline.saturating_duration_since(Instant::now());
         // Built anew for each attempt: the budget shrinks while we wait for a connection.
         let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() });
-        let limit = call.shared.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
+        let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
         if start.encoded_len() as u64 > limit {
             let message =
                 format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
             return Err((Failure::Suite(message), None));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
-        let agent = call.shared.agent.clone();
+        let agent = call.callee.agent.clone();
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
         let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE).await });
         let status = tokio::select! {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::Clock;
+use super::script::{hooks, test};
 use super::{LogClosed, Shared, dynamic};
 use crate::check::framework::{Replies, Reply};
 use crate::check::{self, Context};
@@ -51,11 +52,11 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
         }
     };
     let case = &*loaded.case;
-    let is_dialogue = matches!(case.mode, Mode::Dynamic(_));
+    let speaks_itself = matches!(case.mode, Mode::Dynamic(_) | Mode::Test(_));
     if case.skip {
         return finish(shared, &case_ref, check::switched_off()).await;
     }
-    if case.messages.is_empty() && !is_dialogue {
+    if case.messages.is_empty() && !speaks_itself {
         return finish(shared, &case_ref, check::no_input()).await;
     }
     let mut retries = Retries { troubles: shared.spec.retries, failures: shared.spec.retry_failed };
@@ -129,9 +130,29 @@ async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result
         Payload::CaseStarted { mode: case.mode.name().to_owned(), tool_mode, invocation_id: invocation_id.clone() };
     shared.journal.case(case_ref, 0, started).await?;
     let timeout = shared.spec.timeout_of(case, loaded.suite.dialect);
-    let deadline = Instant::now() + timeout.duration;
-    let started = Started { invocation_id, tool_mode, timeout, deadline };
-    match (&case.mode, cannot_be_sent(shared, case, tool_mode)) {
+    let time = timeout.duration;
+    let (result, data) = match hooks::before(shared, loaded, case_ref, time).await? {
+        Err(result) => (result, None),
+        Ok((data, console)) => {
+            let deadline = Instant::now() + time;
+            let started = Started { invocation_id, tool_mode, timeout, deadline };
+            let mut result = drive(shared, loaded, case_ref, started).await?;
+            result.console.splice(0..0, console);
+            (result, data)
+        }
+    };
+    hooks::after(shared, loaded, case_ref, time, data, result).await
+}
+
+/// What stands between the hooks of an attempt.
+async fn drive(
+    shared: &Shared,
+    loaded: &Loaded,
+    case_ref: &CaseRef,
+    started: Started,
+) -> Result<CaseResult, LogClosed> {
+    let case = &*loaded.case;
+    match (&case.mode, cannot_be_sent(shared, case, started.tool_mode)) {
         (_, Some(message)) => {
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
             Ok(judge(shared, loaded, exchange, &started, Replies::new()).await)
@@ -139,6 +160,7 @@ async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result
         (Mode::Dynamic(dialogue), None) => {
             dynamic::run(&dynamic::Drive { shared, loaded, case_ref, dialogue, started }).await
         }
+        (Mode::Test(test), None) => test::run(shared, loaded, case_ref, test, &started).await,
         (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, loaded, case_ref, &started).await,
     }
 }
@@ -153,10 +175,10 @@ async fn standard(
     let case = &*loaded.case;
     let (stubs, max_model_turns) = match &case.mode {
         Mode::Stubbed { stubs, max_turns } => (Some(stubs.as_slice()), Some(*max_turns)),
-        Mode::Single | Mode::Dynamic(_) => (None, None),
+        Mode::Single | Mode::Dynamic(_) | Mode::Test(_) => (None, None),
     };
     let invocation = Invocation {
-        agent_id: shared.agent_id(),
+        agent_id: shared.callee.agent_id(),
         run_id: shared.run_id.clone(),
         suite: loaded.suite.path.clone(),
         case_id: case.id.clone(),
@@ -171,7 +193,9 @@ async fn standard(
         max_model_turns,
         budget: started.timeout.duration,
     };
-    let exchange = call(Call { shared, case: case_ref, invocation, stubs, deadline: started.deadline }).await?;
+    let exchange =
+        call(Call { shared, callee: &shared.callee, case: case_ref, invocation, stubs, deadline: started.deadline })
+            .await?;
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() {
@@ -213,6 +237,7 @@ async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Resu
         result
     };
     let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
+    hooks::keep(shared, case_ref, &result);
     shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await?;
     if is_bad && shared.spec.fail_fast {
         shared.control.cancel(CancelReason::FailFast);
@@ -281,25 +306,14 @@ async fn judge(
 fn cannot_be_sent(shared: &Shared, case: &Case, tool_mode: ToolMode) -> Option<String> {
     let lacks =
         |capability: &str| format!("the agent does not declare the capability {capability:?}, which this case needs");
-    if let Some(capability) = missing_capability(shared, tool_mode) {
+    if let Some(capability) = shared.callee.lacks(tool_mode) {
         return Some(lacks(capability));
     }
     let contents = large_contents(&case.messages);
     let largest = contents.iter().map(|content| content.bytes.len() as u64).max()?;
-    if !shared.description.capabilities.iter().any(|capability| capability == ATTACHMENTS) {
+    if !shared.callee.can(ATTACHMENTS) {
         return Some(format!("{}: a file of it has {largest} bytes", lacks(ATTACHMENTS)));
     }
-    let most = shared.description.max_attachment_bytes.filter(|most| largest > *most)?;
+    let most = shared.callee.description.max_attachment_bytes.filter(|most| largest > *most)?;
     Some(format!("a file of the case has {largest} bytes, and the agent takes {most}"))
-}
-
-/// A mode is never guessed: an agent that did not declare it is never sent it.
-fn missing_capability(shared: &Shared, tool_mode: ToolMode) -> Option<&'static str> {
-    let needed = match tool_mode {
-        ToolMode::Live => return None,
-        ToolMode::Stub => "tools.stub",
-        ToolMode::RoutingOnly => "tools.routing",
-    };
-    let declared = shared.description.capabilities.iter().any(|capability| capability == needed);
-    (!declared).then_some(needed)
 }

@@ -34,7 +34,7 @@ pub(super) struct Drive<'a> {
 }
 
 /// Most bytes that are recorded of the agent over all turns.
-const MAX_RECORD: usize = 48 << 20;
+pub(super) const MAX_RECORD: usize = 48 << 20;
 /// Most bytes that the simulator may say over all turns.
 const MAX_SAID: usize = 16 << 20;
 
@@ -272,7 +272,7 @@ fn size_of(message: &Message) -> usize {
 }
 
 /// Bytes of what the agent said and did in a turn.
-fn size_of_turn(transcript: &Transcript) -> usize {
+pub(super) fn size_of_turn(transcript: &Transcript) -> usize {
     let json = |payload: Option<&crate::conversation::Payload>| match payload {
         Some(crate::conversation::Payload::Json(text)) => text.as_str().len(),
         Some(crate::conversation::Payload::Malformed(text)) => text.len(),
@@ -298,7 +298,7 @@ async fn invoke(
 ) -> Result<Exchange, LogClosed> {
     let shared = case.shared;
     let invocation = Invocation {
-        agent_id: shared.agent_id(),
+        agent_id: shared.callee.agent_id(),
         run_id: shared.run_id.clone(),
         suite: case.loaded.suite.path.clone(),
         case_id: case.case_ref.case_id.to_string(),
@@ -314,7 +314,7 @@ async fn invoke(
         budget: case.started.timeout.duration,
     };
     let deadline = case.started.deadline;
-    call(Call { shared, case: case.case_ref, invocation, stubs: None, deadline }).await
+    call(Call { shared, callee: &shared.callee, case: case.case_ref, invocation, stubs: None, deadline }).await
 }
 
 /// Looks at the open checkpoints once, in declared order; one that is reached counts at once for those behind it.
@@ -358,7 +358,7 @@ async fn evaluated(
 ) -> Vec<AssertionResult> {
     let claims = match &loaded.case.mode {
         Mode::Dynamic(dialogue) => dialogue.checkpoints[position].claims.clone(),
-        Mode::Single | Mode::Stubbed { .. } => Vec::new(),
+        Mode::Single | Mode::Stubbed { .. } | Mode::Test(_) => Vec::new(),
     };
     if !claims.iter().any(Claim::is_slow) && transcript.response.len() <= QUICK_BYTES {
         return evaluate(&claims, transcript, &replies);

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::check::arguments::Schemas;
-use crate::conversation::{AgentCard, CancelReason, Description, Fault, JsonText};
+use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrigin, JsonText, ToolMode};
 use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
@@ -40,6 +40,7 @@ pub use ask::with_test_mode;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
+use script::hooks::{Results, after_run, before_run};
 pub use script::{JUDGES, RunScripts};
 
 /// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
@@ -111,8 +112,8 @@ impl Control {
 struct Shared {
     run_id: String,
     spec: RunSpec,
-    agent: Agent,
-    description: Description,
+    /// The agent under test.
+    callee: Callee,
     journal: Journal,
     control: Control,
     farewells: Farewells,
@@ -124,6 +125,10 @@ struct Shared {
     parties: HashMap<String, Agent>,
     /// The scripts that suites name.
     scripts: Option<RunScripts>,
+    /// Agents that only scripts name, as far as they were asked.
+    others: Mutex<HashMap<String, Arc<Callee>>>,
+    /// What the script after the run is going to be told; `None`: there is none.
+    results: Option<Mutex<Results>>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -136,7 +141,16 @@ impl Shared {
 
     /// What the agent costs: by the model that its calls name, else by its card.
     fn price(&self, model: Option<&str>) -> Option<Price> {
-        self.spec.prices.of(model.unwrap_or(&self.description.card.model))
+        self.spec.prices.of(model.unwrap_or(&self.callee.description.card.model))
+    }
+
+    /// Whoever has that id: one that the suites name, or one that scripts may ask because the run or the daemon knows it.
+    fn party(&self, id: &str) -> Result<Agent, String> {
+        match (self.parties.get(id), &self.scripts) {
+            (Some(party), _) => Ok(party.clone()),
+            (None, Some(scripts)) => scripts.directory.find(id, &self.spec.targets).map_err(|error| error.to_string()),
+            (None, None) => Err("there is no such agent".to_owned()),
+        }
     }
 
     /// The options of a case, with the connector of the run in place of its own.
@@ -148,11 +162,35 @@ impl Shared {
         members.push(("connector".to_owned(), connector));
         Some(JsonText::from(&Json { line: 0, value: Value::Object(members) }))
     }
+}
 
+/// An agent that is called, and what it said about itself.
+#[derive(Debug, Clone)]
+struct Callee {
+    agent: Agent,
+    description: Description,
+}
+
+impl Callee {
     /// How the agent wants to be called: by the id on its card, else by the daemon's name for it.
     fn agent_id(&self) -> String {
         let id = &self.description.card.agent_id;
         if id.is_empty() { self.agent.name.clone() } else { id.clone() }
+    }
+
+    /// Whether it declares a capability.
+    fn can(&self, capability: &str) -> bool {
+        self.description.capabilities.iter().any(|declared| declared == capability)
+    }
+
+    /// The capability that it lacks for a mode. A mode is never guessed: an agent that did not declare it is never sent it.
+    fn lacks(&self, tool_mode: ToolMode) -> Option<&'static str> {
+        let needed = match tool_mode {
+            ToolMode::Live => return None,
+            ToolMode::Stub => "tools.stub",
+            ToolMode::RoutingOnly => "tools.routing",
+        };
+        (!self.can(needed)).then_some(needed)
     }
 }
 
@@ -208,12 +246,12 @@ pub async fn execute(
     let Job { run, plan, agent, baselines, parties, scripts, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
+    let results = run.spec.hooks.after.is_some().then(Mutex::default);
     let suites = plan.suites.clone();
     let shared = Shared {
         run_id: run.run_id,
         spec: run.spec,
-        agent,
-        description,
+        callee: Callee { agent, description },
         journal: journal.clone(),
         control: control.clone(),
         farewells,
@@ -221,17 +259,71 @@ pub async fn execute(
         schemas,
         parties,
         scripts,
+        others: Mutex::default(),
+        results,
         bent: Mutex::default(),
     };
-    scheduler::run_all(Arc::new(shared), plan.cases).await?;
+    let shared = Arc::new(shared);
+    let trouble = around(&shared, plan.cases).await?;
     let comparisons = compare(&suites, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed + totals.skipped == totals.total;
     let was_cancelled = control.stop.is_cancelled() && !control.is_failing_fast() && !is_whole;
-    let state = if was_cancelled { State::Cancelled } else { State::of(&totals) };
+    let (state, error) = match trouble {
+        Trouble::None => (State::of(&totals), None),
+        Trouble::Before(fault) => (State::Errored, Some(fault)),
+        Trouble::After => (State::Errored, None),
+    };
+    let state = if was_cancelled { State::Cancelled } else { state };
     journal.compared(comparisons);
-    finish(&journal, state, Some(card), None).await
+    finish(&journal, state, Some(card), error).await
+}
+
+/// What went wrong with the scripts around a run.
+enum Trouble {
+    None,
+    /// The one before: no case was run.
+    Before(Fault),
+    /// The one after, which the log says.
+    After,
+}
+
+/// Runs the cases between the scripts that stand before and after them.
+async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble, LogClosed> {
+    let hooks = &shared.spec.hooks;
+    let (data, mut trouble) = match &hooks.before {
+        None => (None, Trouble::None),
+        Some(before) => match before_run(shared, before, &cases).await {
+            Ok(data) => (data, Trouble::None),
+            Err(why) => {
+                let fault = Fault {
+                    code: tonic::Code::FailedPrecondition.into(),
+                    reason: "SCRIPT_FAILED".to_owned(),
+                    message: format!("the script before the run failed: {why}"),
+                    origin: FaultOrigin::Daemon,
+                    retryable: false,
+                };
+                (None, Trouble::Before(fault))
+            }
+        },
+    };
+    match &trouble {
+        Trouble::Before(fault) => {
+            let not_run = || CaseResult::not_run(Cause::ScriptError, Blame::Script, &fault.message);
+            shared.journal.not_run(&cases, not_run).await?;
+        }
+        Trouble::None | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await?,
+    }
+    if let Some(after) = &hooks.after
+        && let Err(why) = after_run(shared, after, data).await
+    {
+        shared.journal.run(Payload::Warning(format!("the script after the run failed: {why}"))).await?;
+        if matches!(trouble, Trouble::None) {
+            trouble = Trouble::After;
+        }
+    }
+    Ok(trouble)
 }
 
 /// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.

@@ -19,7 +19,7 @@ type CaseTasks = JoinSet<Result<(), LogClosed>>;
 
 /// Runs all cases; those that are not started because the run is told to end are reported as not run.
 pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), LogClosed> {
-    let limit = shared.description.max_concurrent_invocations.unwrap_or(u32::MAX).min(shared.spec.concurrency);
+    let limit = shared.callee.description.max_concurrent_invocations.unwrap_or(u32::MAX).min(shared.spec.concurrency);
     let permits = Arc::new(Semaphore::new(limit.max(1) as usize));
     let mut tasks = CaseTasks::new();
     let mut running: HashMap<Id, CaseRef> = HashMap::new();

@@ -10,17 +10,20 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::source::Scripts;
-use super::wire::{self, Ended, Job};
+use super::wire::{self, Answer, Asked, Checks, Frame, Job, Kind, Refusal, Said};
 use super::worker;
 
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
 const MAX_JOBS: u32 = 10_000;
 /// Time beyond its CPU time that a call may take, for a machine that is busy.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// Most scripts that may wait for something that they asked for: each keeps its process meanwhile.
+const MAX_WAITING: usize = 64;
 
 /// What a script may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +46,10 @@ pub struct Pool {
     program: PathBuf,
     arguments: Vec<OsString>,
     limits: Limits,
+    /// To work.
     permits: Semaphore,
+    /// To work, and to wait in between.
+    waiting: Semaphore,
     idle: Mutex<Vec<Worker>>,
 }
 
@@ -55,19 +61,57 @@ struct Worker {
     jobs: u32,
 }
 
+/// What is called.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The scripts of the run.
+    pub scripts: &'a Scripts,
+    /// The script, by its path.
+    pub path: &'a str,
+    /// Functions, of which the first is called that it exports.
+    pub functions: &'a [&'a str],
+    /// What it is called as.
+    pub kind: Kind,
+    /// What it is called with.
+    pub arguments: Vec<Box<RawValue>>,
+    /// When its answer is of no use any more.
+    pub deadline: Instant,
+}
+
 /// What a call came to.
 #[derive(Debug)]
 pub struct Called {
     /// What the script answered as JSON, `None` for `undefined`; or why it did not, with the place.
-    pub result: Result<Option<Box<RawValue>>, String>,
+    pub result: Result<Option<Box<RawValue>>, Broken>,
     /// What it wrote to the console.
     pub console: Vec<String>,
+    /// What it checked, if it is a test.
+    pub checks: Checks,
+}
+
+/// Why a script gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// For people, with the place.
+    pub why: String,
+    /// The number of the call whose failure it did not handle: [`Refusal::call`].
+    pub call: Option<u32>,
 }
 
 impl Called {
     fn failed(why: impl Into<String>) -> Self {
-        Self { result: Err(why.into()), console: Vec::new() }
+        let broken = Broken { why: why.into(), call: None };
+        Self { result: Err(broken), console: Vec::new(), checks: Checks::default() }
     }
+}
+
+/// How far a script is.
+#[derive(Debug)]
+pub enum Step {
+    /// It waits for something: [`Session::answer`].
+    Asked(Asked),
+    /// It has ended.
+    Ended(Called),
 }
 
 impl Pool {
@@ -78,56 +122,64 @@ impl Pool {
         let itself = PathBuf::from("/proc/self/exe");
         let program = if cfg!(target_os = "linux") { itself } else { std::env::current_exe().unwrap_or(itself) };
         let arguments = vec![worker::ARGUMENT.into(), limits.memory.to_string().into()];
-        Self { program, arguments, limits, permits: Semaphore::new(workers.max(1)), idle: Mutex::default() }
+        Self {
+            program,
+            arguments,
+            limits,
+            permits: Semaphore::new(workers.max(1)),
+            waiting: Semaphore::new(MAX_WAITING),
+            idle: Mutex::default(),
+        }
     }
 
-    /// Calls the first of `functions` that the script at `path` exports.
-    pub async fn call(
-        &self,
-        scripts: &Scripts,
-        path: &str,
-        functions: &[&str],
-        arguments: Vec<Box<RawValue>>,
-        deadline: Instant,
-    ) -> Called {
+    /// Calls a function that asks for nothing.
+    pub async fn call(&self, call: Call<'_>) -> Called {
+        let (mut session, mut step) = match self.begin(call).await {
+            Ok(begun) => begun,
+            Err(called) => return called,
+        };
+        loop {
+            match step {
+                Step::Ended(called) => return called,
+                Step::Asked(_) => {
+                    let refusal = Refusal { message: "nobody is asked anything here".to_owned(), call: None };
+                    step = session.answer(&Answer(Err(refusal))).await;
+                }
+            }
+        }
+    }
+
+    /// Calls a function, and gives how far it came.
+    ///
+    /// # Errors
+    /// What came of the call, if it did not begin.
+    pub async fn begin<'a>(&'a self, call: Call<'a>) -> Result<(Session<'a>, Step), Called> {
+        let Call { scripts, path, functions, kind, arguments, deadline } = call;
         let (modules, imports) = scripts.closure(path);
+        let may_wait = kind != Kind::Function;
         let job = Job {
             modules,
             imports,
             entry: path.to_owned(),
             functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+            kind,
             arguments,
             cpu_millis: u64::try_from(self.limits.cpu.as_millis()).unwrap_or(u64::MAX),
             memory_bytes: self.limits.memory,
         };
-        let frame = match wire::frame(&job) {
-            Ok(frame) => frame,
-            Err(error) => return Called::failed(format!("it cannot be called with so much: {error}")),
+        let frame =
+            wire::frame(&job).map_err(|error| Called::failed(format!("it cannot be called with so much: {error}")))?;
+        let turn = async {
+            let waiting = if may_wait { self.waiting.acquire().await.ok() } else { None };
+            (waiting, self.permits.acquire().await.ok())
         };
-        let turn = tokio::time::timeout_at(deadline, self.permits.acquire()).await;
-        let Ok(Ok(_permit)) = turn else { return Called::failed("the time of the case was up before its turn came") };
-        let mut worker = match self.worker() {
-            Ok(worker) => worker,
-            Err(error) => return Called::failed(format!("no process can be started for it: {error}")),
-        };
-        let limit = deadline.min(Instant::now() + self.limits.cpu + SLACK);
-        match tokio::time::timeout_at(limit, worker.exchange(&frame)).await {
-            Ok(Ok(ended)) => {
-                worker.jobs += 1;
-                if worker.jobs < MAX_JOBS {
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
-                }
-                let result = ended.result.map_err(|failure| {
-                    let at = failure.frames.first().map(|frame| format!(" ({})", scripts.place(frame)));
-                    format!("{}{}", failure.message, at.unwrap_or_default())
-                });
-                Called { result, console: ended.console }
-            }
-            // Dropped, it is killed.
-            Ok(Err(error)) => Called::failed(self.how_it_died(worker, &error).await),
-            Err(_) if limit == deadline => Called::failed("it did not end within the time of the case"),
-            Err(_) => Called::failed(format!("it did not end within {:?}", self.limits.cpu + SLACK)),
-        }
+        let turn = tokio::time::timeout_at(deadline, turn).await;
+        let (waiting, permit) = turn.map_err(|_| Called::failed("the time was up before its turn came"))?;
+        let worker =
+            self.worker().map_err(|error| Called::failed(format!("no process can be started for it: {error}")))?;
+        let mut session = Session { pool: self, scripts, deadline, worker: Some(worker), permit, _waiting: waiting };
+        let step = session.exchange(&frame).await;
+        Ok((session, step))
     }
 
     fn worker(&self) -> io::Result<Worker> {
@@ -147,6 +199,13 @@ impl Pool {
         Ok(Worker { child, stdin, stdout, jobs: 0 })
     }
 
+    fn give_back(&self, mut worker: Worker) {
+        worker.jobs += 1;
+        if worker.jobs < MAX_JOBS {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+        }
+    }
+
     /// What became of a worker that gave no answer.
     async fn how_it_died(&self, mut worker: Worker, error: &io::Error) -> String {
         use std::os::unix::process::ExitStatusExt as _;
@@ -162,8 +221,74 @@ impl Pool {
     }
 }
 
+/// A script that was called. Dropped before its end, it is killed.
+#[derive(Debug)]
+pub struct Session<'a> {
+    pool: &'a Pool,
+    scripts: &'a Scripts,
+    deadline: Instant,
+    /// `None`: it has ended.
+    worker: Option<Worker>,
+    /// `None`: it waits for something.
+    permit: Option<SemaphorePermit<'a>>,
+    _waiting: Option<SemaphorePermit<'a>>,
+}
+
+impl Session<'_> {
+    /// Gives the script what it asked for, and gives how far it comes with that.
+    pub async fn answer(&mut self, answer: &Answer) -> Step {
+        let frame = wire::frame(answer).or_else(|error| {
+            let message = format!("the answer is too long for a script: {error}");
+            wire::frame(&Answer(Err(Refusal { message, call: None })))
+        });
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Step::Ended(Called::failed(error.to_string())),
+        };
+        match tokio::time::timeout_at(self.deadline, self.pool.permits.acquire()).await {
+            Ok(permit) => self.permit = permit.ok(),
+            Err(_) => return Step::Ended(Called::failed("the time was up before its turn came again")),
+        }
+        self.exchange(&frame).await
+    }
+
+    /// Where a place in the JavaScript stands in its file.
+    #[must_use]
+    pub fn place(&self, frame: &Frame) -> String {
+        self.scripts.place(frame)
+    }
+
+    async fn exchange(&mut self, frame: &[u8]) -> Step {
+        let Some(mut worker) = self.worker.take() else {
+            return Step::Ended(Called::failed("it has ended already"));
+        };
+        let time = self.pool.limits.cpu + SLACK;
+        let limit = self.deadline.min(Instant::now() + time);
+        match tokio::time::timeout_at(limit, worker.exchange(frame)).await {
+            Ok(Ok(Said::Asked(asked))) => {
+                self.worker = Some(worker);
+                // Others work while it waits.
+                self.permit = None;
+                Step::Asked(asked)
+            }
+            Ok(Ok(Said::Ended(ended))) => {
+                self.pool.give_back(worker);
+                let result = ended.result.map_err(|failure| {
+                    let at = failure.frames.first().map(|frame| format!(" ({})", self.scripts.place(frame)));
+                    Broken { why: format!("{}{}", failure.message, at.unwrap_or_default()), call: failure.call }
+                });
+                Step::Ended(Called { result, console: ended.console, checks: ended.checks })
+            }
+            // Dropped, it is killed.
+            Ok(Err(error)) => Step::Ended(Called::failed(self.pool.how_it_died(worker, &error).await)),
+            Err(_) if limit == self.deadline => Step::Ended(Called::failed("it did not end within its time")),
+            Err(_) => Step::Ended(Called::failed(format!("it did not end within {time:?}"))),
+        }
+    }
+}
+
 impl Worker {
-    async fn exchange(&mut self, frame: &[u8]) -> io::Result<Ended> {
+    async fn exchange(&mut self, frame: &[u8]) -> io::Result<Said> {
         self.stdin.write_all(frame).await?;
         self.stdin.flush().await?;
         let mut head = [0; 4];

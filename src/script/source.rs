@@ -3,7 +3,7 @@
 //! TypeScript loses its types and nothing else is changed; the places of the original are kept, so that errors at run time
 //! name lines that the author knows. Imports are relative and stay below `scripts/`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use oxc_allocator::Allocator;
@@ -17,6 +17,7 @@ use oxc_transformer::{TransformOptions, Transformer};
 
 use super::wire::Frame;
 use crate::suite::error::{Finding, did_you_mean};
+use crate::suite::{Suite, file_hash};
 
 /// Folder of the scripts in a bundle.
 pub const FOLDER: &str = "scripts";
@@ -40,7 +41,9 @@ struct Module {
     code: String,
     /// What its import specifiers stand for.
     imports: BTreeMap<String, String>,
-    exports: BTreeSet<String>,
+    /// In the order of the file, with their lines.
+    exports: Vec<(String, u32)>,
+    file_hash: String,
     /// Line and column in the code, and in the file, in the order of the code; all from 0.
     places: Vec<([u32; 2], [u32; 2])>,
 }
@@ -96,7 +99,7 @@ impl Scripts {
             let known: Vec<String> = self.modules.keys().map(|path| name_of(path)).collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             let hint = did_you_mean(name, &known).map(|hint| format!("; {hint}")).unwrap_or_default();
-            format!("there is no script {}{hint}", paths.join(" or "))
+            format!("there is no script {}{hint}", paths[..ENDINGS.len().min(paths.len())].join(" or "))
         })
     }
 
@@ -106,12 +109,29 @@ impl Scripts {
     /// When it does not, with what it exports.
     pub fn check_exports(&self, path: &str, functions: &[&str]) -> Result<(), String> {
         let Some(module) = self.modules.get(path) else { return Err(format!("there is no script {path}")) };
-        if functions.iter().any(|function| module.exports.contains(*function)) {
+        let exports: Vec<&str> = module.exports.iter().map(|(name, _)| name.as_str()).collect();
+        if functions.iter().any(|function| exports.contains(function)) {
             return Ok(());
         }
-        let exports: Vec<&str> = module.exports.iter().map(String::as_str).collect();
-        let exports = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
-        Err(format!("{FOLDER}/{path} exports {exports}, and neither {}", functions.join(" nor ")))
+        let listed = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+        let wanted = match functions {
+            [function] => {
+                let hint = did_you_mean(function, &exports).map(|hint| format!("; {hint}")).unwrap_or_default();
+                format!("and no {function}{hint}")
+            }
+            functions => format!("and neither {}", functions.join(" nor ")),
+        };
+        Err(format!("{FOLDER}/{path} exports {listed}, {wanted}"))
+    }
+
+    /// The tests of a script, each a case: its exports whose names begin with `Test`, in the order of the file. `path` is
+    /// that of the script in a bundle.
+    #[must_use]
+    pub fn tests(&self, path: &str) -> Option<Suite> {
+        let below = path.strip_prefix(FOLDER)?.strip_prefix('/')?;
+        let module = self.modules.get(below)?;
+        let tests = module.exports.iter().filter(|(name, _)| name.starts_with("Test"));
+        Some(Suite::of_tests(path, &name_of(below), &module.file_hash, tests.cloned()))
     }
 
     /// The modules that a script needs, itself included: code and imports by path.
@@ -148,13 +168,22 @@ pub fn path_of(name: &str, look_up: LookUp<'_>) -> Option<String> {
     candidates(name).into_iter().find(|path| look_up(path).is_some())
 }
 
-/// `tests.validate-expense` is `tests/validate-expense.ts`, or `.js`.
+/// `tests.validate-expense` is `tests/validate-expense.ts`, or `.js`; else what stands beside tests, with `_test`.
 fn candidates(name: &str) -> Vec<String> {
     let stem = name.split('.').collect::<Vec<_>>().join("/");
     if stem.split('/').any(|part| matches!(part, "" | "." | "..")) || stem.contains('\\') {
         return Vec::new();
     }
-    ENDINGS.iter().map(|ending| format!("{stem}.{ending}")).collect()
+    let stems = [stem.clone(), format!("{stem}_test")];
+    stems.iter().flat_map(|stem| ENDINGS.iter().map(move |ending| format!("{stem}.{ending}"))).collect()
+}
+
+/// The name of the script at that path in a bundle, if one may lie there.
+#[must_use]
+pub fn name_of_bundled(path: &str) -> Option<String> {
+    let below = path.strip_prefix(FOLDER)?.strip_prefix('/')?;
+    let is_script = ENDINGS.iter().any(|ending| below.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.')));
+    is_script.then(|| name_of(below))
 }
 
 fn name_of(path: &str) -> String {
@@ -208,12 +237,14 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     }
     let record = &parsed.module_record;
     let entries = record.local_export_entries.iter().chain(&record.indirect_export_entries);
-    let names = entries.filter(|entry| !entry.is_type).filter_map(|entry| match &entry.export_name {
-        ExportExportName::Name(name) => Some(name.name.to_string()),
-        ExportExportName::Default(_) => Some("default".to_owned()),
+    let named = entries.filter(|entry| !entry.is_type).filter_map(|entry| match &entry.export_name {
+        ExportExportName::Name(name) => Some((name.name.to_string(), name.span.start)),
+        ExportExportName::Default(span) => Some(("default".to_owned(), span.start)),
         ExportExportName::Null => None,
     });
-    let exports: BTreeSet<String> = names.collect();
+    let mut exports: Vec<(String, u32)> = named.collect();
+    exports.sort_by_key(|(_, start)| *start);
+    let exports = exports.into_iter().map(|(name, start)| (name, line_of(start))).collect();
     let mut program = parsed.program;
     let semantic = SemanticBuilder::new().with_enum_eval(true).build(&program);
     if !semantic.diagnostics.is_empty() {
@@ -233,7 +264,7 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
         .map(|token| ([token.get_dst_line(), token.get_dst_col()], [token.get_src_line(), token.get_src_col()]))
         .collect();
     places.sort_unstable();
-    Ok(Module { code, imports, exports, places })
+    Ok(Module { code, imports, exports, file_hash: file_hash(bytes), places })
 }
 
 /// What an import in the script at `from` stands for.

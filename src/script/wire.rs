@@ -1,4 +1,5 @@
-//! What daemon and worker say to each other: JSON messages, each behind its length, one answer for each job.
+//! What daemon and worker say to each other: JSON messages, each behind its length. The daemon sends a [`Job`]; the worker
+//! asks for what only the daemon can do, each time with an [`Answer`], and at last says what came of the job.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,12 +22,65 @@ pub struct Job {
     pub entry: String,
     /// Names of exports, of which the first that is a function is called.
     pub functions: Vec<String>,
+    /// What it is called as.
+    pub kind: Kind,
     /// The arguments.
     pub arguments: Vec<Box<RawValue>>,
     /// Most CPU time, in milliseconds.
     pub cpu_millis: u64,
     /// Most memory of the script, in bytes.
     pub memory_bytes: usize,
+}
+
+/// What a function is called as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A function that gets everything with its arguments.
+    Function,
+    /// A function that may also ask for something.
+    Hook,
+    /// A test of that name, which may ask too: before all arguments stands its `t`.
+    Test(String),
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Said {
+    /// The script waits for something.
+    Asked(Asked),
+    /// The job is done.
+    Ended(Box<Ended>),
+}
+
+/// What a script asks the daemon for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Asked {
+    /// What for.
+    pub what: Ask,
+    /// The arguments: JSON text of a list.
+    pub arguments: Box<RawValue>,
+}
+
+/// What only the daemon can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// `Process(name, …)`: a name, and what it is called with.
+    Process,
+    /// `t.assert.Agent(response, id, options)`: an answer, a validator, and what it is told.
+    Validator,
+}
+
+/// What the daemon gives, as JSON, or why it does not: that is thrown.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Answer(pub Result<Box<RawValue>, Refusal>);
+
+/// Why a script does not get what it asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// For people.
+    pub message: String,
+    /// The number of the call that failed, if one was made: whoever does not catch the error names it in the end.
+    pub call: Option<u32>,
 }
 
 /// What came of a [`Job`].
@@ -36,6 +90,36 @@ pub struct Ended {
     pub result: Result<Option<Box<RawValue>>, Failure>,
     /// What it wrote to the console, a line each; the beginning, if it is much.
     pub console: Vec<String>,
+    /// What a test checked.
+    pub checks: Checks,
+}
+
+/// What a test checked with its `t`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Checks {
+    /// In order; those that hold only up to a bound.
+    pub made: Vec<Check>,
+    /// How many more hold.
+    pub more_passed: u32,
+    /// How many more do not.
+    pub more_failed: u32,
+    /// Why the test skipped itself, if it did.
+    pub skipped: Option<String>,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The name of the method, such as `Contains`.
+    pub name: String,
+    /// Whether it holds.
+    pub passed: bool,
+    /// Why not.
+    pub reason: String,
+    /// Where it stands.
+    pub frame: Option<Frame>,
+    /// The number of the validator's answer that it is about.
+    pub asked: Option<u32>,
 }
 
 /// Why a script did not answer.
@@ -45,6 +129,8 @@ pub struct Failure {
     pub message: String,
     /// Where, innermost first, in the JavaScript that was run.
     pub frames: Vec<Frame>,
+    /// The number of the call whose failure it is: [`Refusal::call`].
+    pub call: Option<u32>,
 }
 
 /// A place in JavaScript.

@@ -4,18 +4,19 @@
 //! not have: address space, files, processes, and a priority over the work of the daemon.
 
 use std::cell::{Cell, RefCell};
-use std::io::Write as _;
+use std::io::{StdinLock, StdoutLock, Write as _};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rquickjs::function::{Args, Rest};
+use rquickjs::context::EvalOptions;
+use rquickjs::function::{Args, Opt, Rest};
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
-use rquickjs::{Context, Ctx, Error, Function, Module, Object, Runtime, Value};
+use rquickjs::{Context, Ctx, Error, Exception, Function, Module, Object, Runtime, Value};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::wire::{self, Ended, Failure, Frame, Job};
+use super::wire::{self, Answer, Ask, Asked, Check, Checks, Ended, Failure, Frame, Job, Kind, Refusal, Said};
 
 /// What a program is started with to be a worker.
 pub const ARGUMENT: &str = "--forge-script-worker";
@@ -27,6 +28,8 @@ const OWN_ADDRESS_SPACE: u64 = 384 << 20;
 const MAX_STACK: usize = 512 << 10;
 /// Most bytes of console output that are kept.
 const MAX_CONSOLE: usize = 64 << 10;
+/// Most checks of a test that are kept one by one, of those that hold and of those that do not.
+const MAX_CHECKS: usize = 1_000;
 /// Most characters of an error.
 const MAX_MESSAGE: usize = 2_000;
 /// Most places of an error.
@@ -80,12 +83,65 @@ fn address_space() -> std::io::Result<u64> {
 }
 
 fn work() -> std::io::Result<()> {
-    let (mut stdin, mut stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
-    while let Some(job) = wire::read::<Job>(&mut stdin)? {
+    let daemon = Rc::new(RefCell::new(Daemon { stdin: std::io::stdin().lock(), stdout: std::io::stdout().lock() }));
+    loop {
+        let job = wire::read::<Job>(&mut daemon.borrow_mut().stdin)?;
+        let Some(job) = job else { return Ok(()) };
         limit_cpu(Duration::from_millis(job.cpu_millis))?;
-        wire::write(&mut stdout, &run(job))?;
+        let ended = Said::Ended(Box::new(run(job, &daemon)));
+        wire::write(&mut daemon.borrow_mut().stdout, &ended)?;
     }
-    Ok(())
+}
+
+/// The other end of the pipes.
+struct Daemon {
+    stdin: StdinLock<'static>,
+    stdout: StdoutLock<'static>,
+}
+
+impl Daemon {
+    /// Asks for something and waits for the answer, which is written as the prelude reads it.
+    fn ask(&mut self, what: Ask, arguments: String) -> std::io::Result<String> {
+        let arguments = serde_json::value::RawValue::from_string(arguments)?;
+        let asked = wire::frame(&Said::Asked(Asked { what, arguments }));
+        let answer = match asked {
+            // Nothing was written yet.
+            Err(error) => Err(Refusal { message: format!("it asks for too much: {error}"), call: None }),
+            Ok(asked) => {
+                self.stdout.write_all(&asked)?;
+                self.stdout.flush()?;
+                let answer = wire::read::<Answer>(&mut self.stdin)?;
+                answer.ok_or(std::io::ErrorKind::UnexpectedEof)?.0
+            }
+        };
+        Ok(match answer {
+            Ok(json) => format!("{{\"ok\":{json}}}"),
+            Err(Refusal { message, call }) => serde_json::json!({ "error": message, "call": call }).to_string(),
+        })
+    }
+}
+
+/// What a script leaves behind besides its answer.
+#[derive(Default)]
+struct Traces {
+    console: Console,
+    checks: Checks,
+    /// How many checks are kept that do not hold, and that do.
+    kept: [usize; 2],
+}
+
+impl Traces {
+    /// Keeps a check. What holds is of less interest, and so is the thousandth that does not.
+    fn push(&mut self, check: Check) {
+        let kept = &mut self.kept[usize::from(check.passed)];
+        if *kept < MAX_CHECKS {
+            *kept += 1;
+            self.checks.made.push(check);
+        } else {
+            let more = if check.passed { &mut self.checks.more_passed } else { &mut self.checks.more_failed };
+            *more = more.saturating_add(1);
+        }
+    }
 }
 
 /// Has the system end this process if a job takes much longer than the engine lets it.
@@ -97,21 +153,22 @@ fn limit_cpu(time: Duration) -> std::io::Result<()> {
 }
 
 /// Runs one job.
-fn run(job: Job) -> Ended {
-    let console = Rc::new(RefCell::new(Console::default()));
+fn run(job: Job, daemon: &Rc<RefCell<Daemon>>) -> Ended {
+    let traces = Rc::new(RefCell::new(Traces::default()));
     let timed_out = Rc::new(Cell::new(false));
     let cpu = Duration::from_millis(job.cpu_millis);
     let result = engine(job.memory_bytes, cpu, &timed_out).and_then(|runtime| {
         let job = Rc::new(job);
         runtime.set_loader(Modules(Rc::clone(&job)), Modules(Rc::clone(&job)));
         let context = Context::full(&runtime)?;
-        Ok(context.with(|ctx| call(&ctx, &job, &console, &timed_out)))
+        Ok(context.with(|ctx| call(&ctx, &job, &traces, daemon, &timed_out)))
     });
     let result = result.unwrap_or_else(|error| Err(failure(format!("the engine cannot be started: {error}"))));
-    let console = std::mem::take(&mut *console.borrow_mut());
+    let Traces { console, checks, .. } = std::mem::take(&mut *traces.borrow_mut());
     Ended {
         result: result.map(|text| text.and_then(|text| serde_json::value::RawValue::from_string(text).ok())),
         console: console.finish(),
+        checks,
     }
 }
 
@@ -134,25 +191,38 @@ fn cpu_time() -> Duration {
 }
 
 fn failure(message: impl Into<String>) -> Failure {
-    Failure { message: message.into(), frames: Vec::new() }
+    Failure { message: message.into(), frames: Vec::new(), call: None }
 }
 
 /// Calls the function and gives what it answers as JSON text.
 fn call(
     ctx: &Ctx<'_>,
     job: &Job,
-    console: &Rc<RefCell<Console>>,
+    traces: &Rc<RefCell<Traces>>,
+    daemon: &Rc<RefCell<Daemon>>,
     timed_out: &Cell<bool>,
 ) -> Result<Option<String>, Failure> {
     let explain = |error: Error| explain(ctx, &error, timed_out, job);
-    install_console(ctx, console).map_err(explain)?;
+    install_console(ctx, traces).map_err(explain)?;
+    let prelude = match &job.kind {
+        Kind::Function => install_refusal(ctx).map(|()| None),
+        Kind::Hook => install_prelude(ctx, "", job, traces, daemon).map(Some),
+        Kind::Test(name) => install_prelude(ctx, name, job, traces, daemon).map(Some),
+    };
+    let prelude = prelude.map_err(explain)?;
     let code = job.modules.get(&job.entry).ok_or_else(|| failure(format!("there is no module {}", job.entry)))?;
     let declared = Module::declare(ctx.clone(), job.entry.as_str(), code.as_str()).map_err(explain)?;
     let (module, evaluated) = declared.eval().map_err(explain)?;
     evaluated.finish::<()>().map_err(explain)?;
     let function = job.functions.iter().find_map(|name| module.get::<_, Function<'_>>(name.as_str()).ok());
-    let function = function.ok_or_else(|| failure(format!("it exports no function {}", job.functions.join(" or "))))?;
-    let mut arguments = Args::new(ctx.clone(), job.arguments.len());
+    let mut function =
+        function.ok_or_else(|| failure(format!("it exports no function {}", job.functions.join(" or "))))?;
+    let mut arguments = Args::new(ctx.clone(), job.arguments.len() + 1);
+    if let (Kind::Test(_), Some(prelude)) = (&job.kind, prelude) {
+        let guard: Function<'_> = prelude.get("guard").map_err(explain)?;
+        function = guard.call((function,)).map_err(explain)?;
+        arguments.push_arg(prelude.get::<_, Value<'_>>("t").map_err(explain)?).map_err(explain)?;
+    }
     for argument in &job.arguments {
         let value = ctx.json_parse(argument.get()).map_err(explain)?;
         arguments.push_arg(value).map_err(explain)?;
@@ -164,6 +234,52 @@ fn call(
     };
     let text = ctx.json_stringify(answer).map_err(explain)?;
     text.map(|text| text.to_string().map_err(explain)).transpose()
+}
+
+/// Has `Process` say that it cannot be had, in place of a script that finds nothing of the name.
+fn install_refusal(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    let refuse = |ctx: Ctx<'_>, _: Rest<Value<'_>>| -> rquickjs::Result<()> {
+        Err(Exception::throw_message(&ctx, "agents can be called by tests and hooks only"))
+    };
+    ctx.globals().set("Process", Function::new(ctx.clone(), refuse)?)
+}
+
+/// Runs the prelude, and gives what it gives: the `t` of a test, and what lets the test stop itself.
+fn install_prelude<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    job: &Job,
+    traces: &Rc<RefCell<Traces>>,
+    daemon: &Rc<RefCell<Daemon>>,
+) -> rquickjs::Result<Object<'js>> {
+    let mut options = EvalOptions::default();
+    options.filename = Some("forge".to_owned());
+    let install: Function<'_> = ctx.eval_with_options(include_str!("prelude.js"), options)?;
+    let paths: Vec<String> = job.modules.keys().cloned().collect();
+    let noted = Rc::clone(traces);
+    let record = move |name: String, passed: bool, reason: String, stack: String, asked: Opt<Option<u32>>| {
+        let frame = stack.lines().filter_map(read_frame).find(|frame| paths.contains(&frame.path));
+        let check = Check { name: clip(&name), passed, reason: clip(&reason), frame, asked: asked.0.flatten() };
+        noted.borrow_mut().push(check);
+    };
+    let noted = Rc::clone(traces);
+    let skip = move |reason: String| noted.borrow_mut().checks.skipped = Some(clip(&reason));
+    let noted = Rc::clone(traces);
+    let log = move |line: String| noted.borrow_mut().console.push(line);
+    let daemon = Rc::clone(daemon);
+    let ask = move |ctx: Ctx<'_>, what: String, arguments: String| -> rquickjs::Result<String> {
+        let what = if what == "validator" { Ask::Validator } else { Ask::Process };
+        let answer = daemon.borrow_mut().ask(what, arguments);
+        // Without the daemon there is nobody to tell anything.
+        answer.map_err(|error| Exception::throw_message(&ctx, &error.to_string()))
+    };
+    install.call((
+        Function::new(ctx.clone(), record)?,
+        Function::new(ctx.clone(), skip)?,
+        Function::new(ctx.clone(), log)?,
+        Function::new(ctx.clone(), ask)?,
+        name,
+    ))
 }
 
 /// An error for people, with the places where it happened.
@@ -198,7 +314,9 @@ fn explain(ctx: &Ctx<'_>, error: &Error, timed_out: &Cell<bool>, job: &Job) -> F
         (name, message) => format!("{name}: {message}"),
     };
     let stack = exception.stack().unwrap_or_default();
-    Failure { message: clip(&message), frames: stack.lines().filter_map(read_frame).take(MAX_FRAMES).collect() }
+    let own = |frame: &Frame| job.modules.contains_key(&frame.path);
+    let frames = stack.lines().filter_map(read_frame).filter(own).take(MAX_FRAMES).collect();
+    Failure { message: clip(&message), frames, call: exception.get::<_, Option<u32>>("call").ok().flatten() }
 }
 
 /// Reads `    at name (path:line:column)`.
@@ -271,20 +389,19 @@ impl Console {
     }
 }
 
-fn install_console(ctx: &Ctx<'_>, console: &Rc<RefCell<Console>>) -> rquickjs::Result<()> {
+fn install_console(ctx: &Ctx<'_>, traces: &Rc<RefCell<Traces>>) -> rquickjs::Result<()> {
     let object = Object::new(ctx.clone())?;
     for level in ["log", "info", "warn", "error", "debug"] {
-        let console = Rc::clone(console);
-        object.set(level, Function::new(ctx.clone(), writer(console))?)?;
+        object.set(level, Function::new(ctx.clone(), writer(Rc::clone(traces)))?)?;
     }
     ctx.globals().set("console", object)
 }
 
 /// The function behind `console.log`.
-fn writer(console: Rc<RefCell<Console>>) -> impl for<'js> Fn(Ctx<'js>, Rest<Value<'js>>) {
+fn writer(traces: Rc<RefCell<Traces>>) -> impl for<'js> Fn(Ctx<'js>, Rest<Value<'js>>) {
     move |ctx, values| {
         let texts: Vec<String> = values.iter().map(|value| shown(&ctx, value)).collect();
-        console.borrow_mut().push(texts.join(" "));
+        traces.borrow_mut().console.push(texts.join(" "));
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::answers::Answers;
 use super::claim::{Claim, ClaimKind, Stored};
 use super::error::{Finding, SuiteErrors};
+use super::script::ScriptRef;
 use super::{Case, Labels, Mode, Suite, framework};
 use crate::conversation::{Blob, Content, Part, Source};
 
@@ -22,8 +23,8 @@ pub struct Head {
     pub labels: Labels,
     /// Ids of the agents that play the user in the case, or judge it.
     pub parties: Vec<String>,
-    /// Names of the scripts that judge it.
-    pub scripts: Vec<String>,
+    /// The functions of scripts that judge it, stand before and after it, or are it.
+    pub scripts: Vec<ScriptRef>,
     /// Paths of the files that it sends, from the folder of the suite.
     pub files: Vec<String>,
     /// Whether the answer is compared with a stored one.
@@ -78,21 +79,24 @@ impl Head {
     pub(super) fn new(case: Case, place: Option<(u64, usize)>) -> Self {
         let checkpoints = match &case.mode {
             Mode::Dynamic(dialogue) => dialogue.checkpoints.as_slice(),
-            Mode::Single | Mode::Stubbed { .. } => &[],
+            Mode::Single | Mode::Stubbed { .. } | Mode::Test(_) => &[],
         };
-        let simulator = match &case.mode {
-            Mode::Dynamic(dialogue) => Some(dialogue.simulator.agent.clone()),
-            Mode::Single | Mode::Stubbed { .. } => None,
+        let (simulator, test) = match &case.mode {
+            Mode::Dynamic(dialogue) => (Some(dialogue.simulator.agent.clone()), None),
+            Mode::Test(test) => (None, Some(test.clone())),
+            Mode::Single | Mode::Stubbed { .. } => (None, None),
         };
         let claims = || case.claims.iter().chain(checkpoints.iter().flat_map(|checkpoint| &checkpoint.claims));
         let validators = claims().filter_map(|claim| match &claim.kind {
             ClaimKind::Agent { agent, .. } => Some(agent.clone()),
             _ => None,
         });
-        let scripts = claims().filter_map(|claim| match &claim.kind {
-            ClaimKind::Script { script, .. } => Some(script.clone()),
+        let judges = claims().filter_map(|claim| match &claim.kind {
+            ClaimKind::Script { script, .. } => Some(ScriptRef { script: script.clone(), function: None }),
             _ => None,
         });
+        let hooks = [&case.hooks.before, &case.hooks.after].into_iter().flatten().cloned();
+        let is_test = test.is_some();
         let compares = |claim: &Claim| matches!(claim.kind, ClaimKind::Snapshot { .. });
         Self {
             id: case.id.clone(),
@@ -100,10 +104,12 @@ impl Head {
             description: case.description.clone(),
             labels: case.labels.clone(),
             parties: simulator.into_iter().chain(validators).collect(),
-            scripts: scripts.collect(),
+            scripts: judges.chain(hooks).chain(test).collect(),
             files: files_of(&case).map(str::to_owned).collect(),
             has_snapshot: case.claims.iter().any(compares),
-            is_checked: claims().next().is_some() || !case.assertions.iter().all(super::assertion::Assertion::is_empty),
+            is_checked: is_test
+                || claims().next().is_some()
+                || !case.assertions.iter().all(super::assertion::Assertion::is_empty),
             body: match place {
                 None => Body::Held(Arc::new(case)),
                 Some((start, bytes)) => Body::Stored { start, bytes },

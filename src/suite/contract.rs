@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::cases::{Extras, Head};
 use super::error::SuiteErrors;
 use super::reader::Reader;
+use super::script::Hooks;
 use super::template::value_text;
 use super::{Case, DEFAULT_MAX_TURNS, Defaults, Dialect, Labels, Mode, Suite, Tier, expect, stem, stub};
 use crate::conversation::Message;
@@ -146,6 +147,8 @@ impl Reader<'_> {
             timeout: None,
             skip: false,
             options: None,
+            hooks: Hooks::default(),
+            metadata: None,
             id,
         })
     }

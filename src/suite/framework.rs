@@ -15,6 +15,7 @@ use super::cases::{Extras, Head};
 use super::claim::{self, ClaimKind, given, must_be};
 use super::error::{SuiteErrors, did_you_mean};
 use super::reader::Reader;
+use super::script::{Hooks, ScriptRef};
 use super::text::Text;
 use super::timeout::Timeout;
 use super::{Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, of_file, stem};
@@ -42,6 +43,9 @@ const CASE_KEYS: &[&str] = &[
     "max_turns",
     "timeout",
     "skip",
+    "before",
+    "after",
+    "metadata",
 ];
 const SIMULATOR_KEYS: &[&str] = &["use", "options"];
 const CHECKPOINT_KEYS: &[&str] = &["id", "description", "assertion", "assert", "after", "required"];
@@ -117,6 +121,28 @@ pub(super) fn read_case(path: &str, bytes: &[u8], line: u32, defaults: &Defaults
     let case = reader.framework_case(&object.json, &mut HashMap::new(), defaults);
     reader.refuse()?;
     case.ok_or_else(gone)
+}
+
+/// Reads messages as a case may write them: a text, a message, or a list of messages.
+///
+/// # Errors
+/// What is wrong with them, and where. Files cannot be named: these messages come from no file.
+pub fn read_messages(json: &Json) -> Result<Vec<Message>, String> {
+    let mut reader = Reader::new("");
+    let messages = match &json.value {
+        Value::String(text) => vec![Message::user(text.as_str())],
+        Value::Object(_) => reader.message("message", json).into_iter().collect(),
+        _ => reader.message_list("messages", json),
+    };
+    let is_file = |part: &Part| matches!(part, Part::Blob(Blob { source: Source::File(_), .. }));
+    if messages.iter().flat_map(|message| &message.parts).any(is_file) {
+        return Err("a message names a file, and there is none to send".to_owned());
+    }
+    if let Some(error) = reader.errors.first() {
+        let field = error.field.as_deref().unwrap_or_default();
+        return Err(format!("{field}: {}", error.message));
+    }
+    if messages.is_empty() { Err("there are no messages".to_owned()) } else { Ok(messages) }
 }
 
 /// A case of one message and no assertions, as given on a command line.
@@ -396,6 +422,7 @@ impl Reader<'_> {
                 false
             }
         };
+        let hooks = Hooks { before: self.hook(json, "before"), after: self.hook(json, "after") };
         let options = given(json, "options").filter(|options| {
             let is_object = matches!(options.value, Value::Object(_));
             if !is_object {
@@ -422,7 +449,21 @@ impl Reader<'_> {
             timeout,
             skip,
             options: options.map(JsonText::from),
+            hooks,
+            metadata: given(json, "metadata").map(JsonText::from),
         })
+    }
+
+    fn hook(&mut self, json: &Json, key: &str) -> Option<ScriptRef> {
+        let written = given(json, key)?;
+        let named = written.as_str().ok_or_else(|| must_be("a text", written)).and_then(ScriptRef::of_hook);
+        match named {
+            Ok(named) => Some(named),
+            Err(why) => {
+                self.error(written.line, key, why, None);
+                None
+            }
+        }
     }
 
     fn timeout(&mut self, json: &Json) -> Option<Timeout> {

@@ -16,6 +16,7 @@ pub mod path;
 pub mod pattern;
 pub mod re2;
 mod reader;
+pub mod script;
 pub mod source;
 pub mod stub;
 pub mod template;
@@ -31,6 +32,7 @@ use automaton::Pool;
 use cases::{Extras, Head};
 use claim::Claim;
 use error::{Finding, SuiteErrors};
+use script::{Hooks, ScriptRef};
 use stub::Stub;
 use text::{HELD_BYTES, Text};
 use timeout::Timeout;
@@ -71,6 +73,44 @@ pub struct Suite {
 }
 
 impl Suite {
+    /// The tests of a script, each by its name and line a case. `name`: that of the script.
+    #[must_use]
+    pub fn of_tests(path: &str, name: &str, file_hash: &str, tests: impl IntoIterator<Item = (String, u32)>) -> Self {
+        let cases = tests.into_iter().map(|(function, line)| {
+            let test = ScriptRef { script: name.to_owned(), function: Some(function.clone()) };
+            let case = Case {
+                id: function,
+                line,
+                description: String::new(),
+                labels: Labels::default(),
+                messages: Vec::new(),
+                mode: Mode::Test(test),
+                assertions: Vec::new(),
+                claims: Vec::new(),
+                timeout: None,
+                skip: false,
+                options: None,
+                hooks: Hooks::default(),
+                metadata: None,
+            };
+            Head::new(case, None)
+        });
+        Self {
+            path: path.to_owned(),
+            dialect: Dialect::Framework,
+            tool_name: name.strip_suffix("_test").unwrap_or(name).to_owned(),
+            tier: Tier::Golden,
+            file_hash: file_hash.to_owned(),
+            metadata: None,
+            cases: cases.collect(),
+            text: None,
+            defaults: Defaults::default(),
+            extras: Extras::default(),
+            warnings: Vec::new(),
+            broken: Vec::new(),
+        }
+    }
+
     /// The name of one of its files in a bundle in which the suite itself is called `path`. What lies above the bundle's
     /// root, or at a place of its own, gets a folder that says so.
     #[must_use]
@@ -107,10 +147,12 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a file, by its name: `.jsonl` is Agent Test Framework V2.
+    /// The dialect of a file, by its name: `.jsonl` is Agent Test Framework V2, and so are the tests of scripts.
     #[must_use]
     pub fn of(path: &str) -> Self {
-        if path.to_ascii_lowercase().ends_with(".jsonl") { Self::Framework } else { Self::Contract }
+        let lower = path.to_ascii_lowercase();
+        let is_framework = [".jsonl", ".ts", ".js"].iter().any(|ending| lower.ends_with(ending));
+        if is_framework { Self::Framework } else { Self::Contract }
     }
 }
 
@@ -177,6 +219,10 @@ pub struct Case {
     pub skip: bool,
     /// What the agent is told besides the messages, unchanged; an object.
     pub options: Option<JsonText>,
+    /// What runs before and after it.
+    pub hooks: Hooks,
+    /// What the case tells its hooks, as written.
+    pub metadata: Option<JsonText>,
 }
 
 /// A dialogue between the agent and a simulated user.
@@ -241,6 +287,8 @@ pub enum Mode {
     },
     /// As many calls of the agent as a dialogue with a simulated user takes.
     Dynamic(Dialogue),
+    /// A function of a script, which calls agents and checks what they answer.
+    Test(ScriptRef),
 }
 
 impl Mode {
@@ -251,6 +299,7 @@ impl Mode {
             Self::Single => "single",
             Self::Stubbed { .. } => "stubbed",
             Self::Dynamic(_) => "dynamic",
+            Self::Test(_) => "script_test",
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum Source {
         /// What stands behind the question mark, in order.
         params: Vec<(String, Param)>,
     },
+    /// The tests of a script: `scripts.expense.setup`.
+    Tests(String),
     /// A file, a folder or a glob pattern.
     File(String),
     /// A message to send as it is.
@@ -47,6 +49,9 @@ impl Source {
                 return if is_agent { Self::Agent { id, params } } else { Self::Script { name: id, params } };
             }
         }
+        if let Some(name) = text.strip_prefix("scripts.").filter(|name| is_name(name) && !is_path(text)) {
+            return Self::Tests(name.to_owned());
+        }
         if is_path(text) { Self::File(text.to_owned()) } else { Self::Message(text.to_owned()) }
     }
 }
@@ -59,6 +64,12 @@ fn is_path(text: &str) -> bool {
     has_slash
         || is_anchored
         || (ENDINGS.iter().any(|ending| lower.ends_with(ending)) && !text.contains(char::is_whitespace))
+}
+
+/// Whether a text may name a script.
+fn is_name(text: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "_-".contains(c));
+    text.split('.').all(is_part)
 }
 
 fn read_params(text: &str) -> Vec<(String, Param)> {
@@ -80,7 +91,19 @@ mod tests {
         for file in ["./a b.jsonl", "x.jsonl", "evals/faq", "/tmp/x", "X.JSONL", "../t"] {
             assert_eq!(Source::parse(file), Source::File(file.to_owned()));
         }
-        for message in ["Hello", "What is 1 / 2?", "Tell me about x.json please", "is this and/or that", "agent:x"] {
+        for name in ["expense.setup", "a", "a.b-c.d_e"] {
+            assert_eq!(Source::parse(&format!("scripts.{name}")), Source::Tests(name.to_owned()));
+        }
+        assert_eq!(Source::parse("scripts.jsonl"), Source::File("scripts.jsonl".to_owned()));
+        for message in [
+            "scripts. What are they?",
+            "scripts.",
+            "Hello",
+            "What is 1 / 2?",
+            "Tell me about x.json please",
+            "is this and/or that",
+            "agent:x",
+        ] {
             assert_eq!(Source::parse(message), Source::Message(message.to_owned()));
         }
     }

@@ -50,6 +50,25 @@ pub enum Answer<'a> {
     Nothing,
 }
 
+/// Reads the stubs of one call: tool names and what they answer.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub fn read_all(json: &Json) -> Result<Vec<(String, Stub)>, String> {
+    if !matches!(json.value, Value::Object(_)) {
+        return Err(format!("stubs: must map tool names to answers, not be {}", json.kind()));
+    }
+    let mut reader = Reader::new("");
+    let stubs = json.members().iter();
+    let stubs =
+        stubs.filter_map(|(tool, stub)| Some((tool.clone(), read(&mut reader, &format!("stubs.{tool}"), stub)?)));
+    let stubs = stubs.collect();
+    match reader.errors.first() {
+        Some(error) => Err(format!("{}: {}", error.field.as_deref().unwrap_or_default(), error.message)),
+        None => Ok(stubs),
+    }
+}
+
 impl Stub {
     /// What it answers to a call with these arguments, and after what delay.
     #[must_use]

@@ -254,6 +254,8 @@ pub struct CaseResult {
     pub messages_count: u32,
     /// The attempts before this one, in order.
     pub earlier: Vec<Attempt>,
+    /// What the scripts of the case wrote to their consoles, a line each: its hooks, and itself if it is a test.
+    pub console: Vec<String>,
 }
 
 impl CaseResult {
@@ -281,6 +283,7 @@ impl CaseResult {
             checkpoints: Vec::new(),
             messages_count: 0,
             earlier: Vec::new(),
+            console: Vec::new(),
         }
     }
 

@@ -285,6 +285,7 @@ mod tests {
                 duration: Duration::from_millis(7),
                 usage: Some(usage()),
             }],
+            console: vec!["said".to_owned()],
         };
         let finished = Finished {
             reason: FinishReason::MaxTokens,

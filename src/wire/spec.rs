@@ -7,6 +7,7 @@ use super::control as pb;
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use crate::conversation::ToolMode;
 use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
+use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::usage::{Price, Prices};
 
@@ -54,6 +55,8 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         check_arguments: spec.check_arguments,
         snapshot_agent_id: spec.snapshot_agent.clone().unwrap_or_default(),
         prices: spec.prices.0.iter().map(|(model, price)| price_to_proto(model, price)).collect(),
+        before: spec.hooks.before.as_ref().map(ToString::to_string).unwrap_or_default(),
+        after: spec.hooks.after.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -172,7 +175,15 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         check_arguments: spec.check_arguments,
         snapshot_agent: some_text(spec.snapshot_agent_id),
         prices: prices_from_proto(spec.prices)?,
+        hooks: Hooks { before: hook("spec.before", &spec.before)?, after: hook("spec.after", &spec.after)? },
     })
+}
+
+fn hook(field: &'static str, text: &str) -> Result<Option<ScriptRef>, WireError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    ScriptRef::of_hook(text).map(Some).map_err(|why| WireError::new(field, why))
 }
 
 /// Reads a reference to a bundle: SHA-256 and size.

@@ -40,6 +40,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
             .collect(),
         messages_count: result.messages_count,
         earlier: result.earlier.iter().map(attempt_to_proto).collect(),
+        console: result.console.clone(),
     }
 }
 
@@ -124,6 +125,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
             .collect::<Result<_, WireError>>()?,
         messages_count: finished.messages_count,
         earlier: finished.earlier.into_iter().map(attempt_from_proto).collect::<Result<_, _>>()?,
+        console: finished.console,
     })
 }
 

@@ -9,7 +9,7 @@
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
-//! - `scripts`: scripts that judge, and hostile ones, through real workers
+//! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
@@ -26,6 +26,7 @@ mod processes;
 mod programs;
 mod python;
 mod scenarios;
+mod script_tests;
 mod scripts;
 mod support;
 mod vectors;

@@ -28,6 +28,23 @@ fn eval(name: &str) -> String {
     root().join("evals").join(name).display().to_string()
 }
 
+/// The example of the framework's own document, as it stands there, against the agent that it is about.
+#[test]
+fn the_script_test_of_the_framework() {
+    let place = Place::new();
+    let script = std::fs::read_to_string(eval("scripts/expense/setup_test.ts")).expect("a script");
+    place.write("scripts/expense/setup_test.ts", &script);
+    let (_agent, url) = sample("forge_samples.expense", &[]);
+    let (expense, validator) = (format!("expense={url}"), format!("workers.test.validator={url}"));
+    let args = ["run", "-i", "scripts.expense.setup", "-n", "expense", "--agent", &expense, "--agent", &validator];
+    let ended = place.run(&[&args[..], &["-o", "r.jsonl"]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let result = place.json("r.jsonl");
+    assert_eq!((&result["id"], &result["outcome"]), (&"TestExpenseResponse".into(), &"passed".into()), "{result}");
+    assert_eq!(result["assertions"].as_array().map(Vec::len), Some(2), "{result}");
+    assert!(result["response"].as_str().is_some_and(|text| text.contains("Please confirm")), "{result}");
+}
+
 /// The suites of this repository say what they are meant to say about the sample agents.
 #[test]
 fn sample_suites() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::interrupts::Interrupts;
 use super::{RunArgs, targets, write_whole};
 use crate::cli::client::Client;
-use crate::cli::inputs::{GENERATED_ENDING, Generated, Generator, Inputs};
-use crate::cli::{CliError, Exit, note, print};
+use crate::cli::inputs::{GENERATED_ENDING, Generated, Generator, Inputs, Writer};
+use crate::cli::{CliError, Exit, note, print, scripts};
 use crate::plan::Plan;
 use crate::report::printable_json;
 use crate::suite::Defaults;
@@ -20,6 +20,8 @@ use crate::wire::value::duration_to_proto;
 const BUDGET: Duration = Duration::from_mins(5);
 /// Time that the daemon gets to say that this one is over.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most ids that a generator is told are taken.
+const MAX_EXISTING: usize = 10_000;
 
 /// Asks all generators, and adds their cases to the inputs.
 ///
@@ -33,8 +35,16 @@ pub(super) async fn generate(
 ) -> Result<(), CliError> {
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: false };
     for generator in std::mem::take(&mut inputs.generators) {
+        let ask = async {
+            match &generator.writer {
+                Writer::Agent(id) => ask(client, args, id, &generator, inputs).await,
+                Writer::Script(name) => {
+                    scripts::generate(name, &generator, args.agent_name(), existing(inputs), budget(args)).await
+                }
+            }
+        };
         let texts = tokio::select! {
-            texts = ask(client, args, &generator, inputs) => texts?,
+            texts = ask => texts?,
             () = interrupts.first() => {
                 return Err(CliError::new(Exit::Interrupted, "interrupted while cases were generated"));
             }
@@ -48,23 +58,34 @@ pub(super) async fn generate(
     Ok(())
 }
 
-async fn ask(client: &Client, args: &RunArgs, generator: &Generator, inputs: &Inputs) -> Result<Vec<String>, CliError> {
-    let budget = args.timeout.as_ref().map_or(BUDGET, |timeout| timeout.duration);
+fn budget(args: &RunArgs) -> Duration {
+    args.timeout.as_ref().map_or(BUDGET, |timeout| timeout.duration)
+}
+
+/// Ids that are taken, or many of them.
+fn existing(inputs: &Inputs) -> Vec<String> {
+    inputs.suites.iter().flat_map(|suite| &suite.cases).map(|case| case.id.clone()).take(MAX_EXISTING).collect()
+}
+
+async fn ask(
+    client: &Client,
+    args: &RunArgs,
+    id: &String,
+    generator: &Generator,
+    inputs: &Inputs,
+) -> Result<Vec<String>, CliError> {
+    let budget = budget(args);
     let json = |text: &String| agent_pb::Json { form: Some(Form::Raw(text.clone().into_bytes())) };
-    let targets = targets(args, &[&generator.agent]);
+    let targets = targets(args, &[id]);
     let request = pb::GenerateCasesRequest {
-        generator_id: generator.agent.clone(),
+        generator_id: id.clone(),
         agent_id: args.agent_name().to_owned(),
         targets: targets.into_iter().map(|(agent_id, url)| pb::Target { agent_id, url }).collect(),
         count: generator.count,
         focus: generator.focus.clone(),
         params: generator.params.iter().map(|(key, text)| (key.clone(), json(text))).collect(),
-        existing_case_ids: inputs.suites.iter().flat_map(|suite| &suite.cases).map(|case| case.id.clone()).collect(),
+        existing_case_ids: existing(inputs),
         budget: Some(duration_to_proto(budget)),
-    };
-    let request = pb::GenerateCasesRequest {
-        existing_case_ids: request.existing_case_ids.into_iter().take(10_000).collect(),
-        ..request
     };
     let doing = "generating cases";
     let deadline = tokio::time::Instant::now() + budget + GRACE;

@@ -368,7 +368,7 @@ fn judge_case(
     let recorded = recorded.ok_or_else(|| format!("nothing is recorded for the case {:?}", case.id))?;
     let tool_mode = match &case.mode {
         Mode::Stubbed { .. } => ToolMode::Stub,
-        Mode::Single | Mode::Dynamic(_) => context.tool_mode,
+        Mode::Single | Mode::Dynamic(_) | Mode::Test(_) => context.tool_mode,
     };
     Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }

@@ -237,6 +237,7 @@ pub(crate) fn source(vector: &Vector) -> Result<Answer, Unanswered> {
     let (kind, value, params) = match Source::parse(&text) {
         Source::Agent { id, params } => ("agent", id, params),
         Source::Script { name, params } => ("script", name, params),
+        Source::Tests(name) => ("tests", name, Vec::new()),
         Source::File(path) => ("file", path, Vec::new()),
         Source::Message(text) => ("message", text, Vec::new()),
     };

@@ -1,4 +1,8 @@
-//! Asks the scripts of a suite.
+//! Asks the scripts of a suite: those that judge an answer, those that stand around cases, those that are cases themselves.
+
+pub(super) mod hooks;
+mod host;
+pub(super) mod test;
 
 use std::sync::Arc;
 
@@ -6,12 +10,14 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
-use super::Shared;
+use super::{Callee, Shared};
 use crate::check::framework::Reply;
-use crate::conversation::{Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
+use crate::conversation::{JsonText, Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
-use crate::script::pool::{Called, Pool};
+use crate::peer::directory::Directory;
+use crate::script::pool::{Call as ScriptCall, Called, Pool};
 use crate::script::source::Scripts;
+use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
 use crate::verdict::{Opinion, whole_millis};
 use crate::wire::party::score_in_range;
@@ -27,6 +33,37 @@ pub struct RunScripts {
     pub scripts: Arc<Scripts>,
     /// The workers.
     pub pool: Arc<Pool>,
+    /// The agents that they may ask.
+    pub directory: Arc<Directory>,
+}
+
+/// The context of a call, as a script is told.
+#[derive(Serialize)]
+struct Context<'a> {
+    locale: &'static str,
+    authorized: Authorized,
+    assistant_id: String,
+    chat_id: String,
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Authorized {
+    user_id: &'static str,
+    team_id: &'static str,
+}
+
+/// The context of a call that is about a case, or about a whole run.
+fn context(callee: &Callee, chat_id: &str, metadata: Option<&JsonText>) -> serde_json::Result<Box<RawValue>> {
+    let empty = RawValue::from_string("{}".to_owned())?;
+    let told = metadata.and_then(|metadata| RawValue::from_string(metadata.as_str().to_owned()).ok());
+    to_raw_value(&Context {
+        locale: "en-us",
+        authorized: Authorized { user_id: "test-user", team_id: "test-team" },
+        assistant_id: callee.agent_id(),
+        chat_id: chat_id.to_owned(),
+        metadata: Some(told.as_deref().unwrap_or(&empty)),
+    })
 }
 
 /// What else a script is told of an answer.
@@ -74,7 +111,7 @@ pub(super) async fn judge(
     transcript: &Transcript,
     deadline: Instant,
 ) -> Reply {
-    let Some(RunScripts { scripts, pool }) = &shared.scripts else { return Reply::failed("there are no scripts") };
+    let Some(RunScripts { scripts, pool, .. }) = &shared.scripts else { return Reply::failed("there are no scripts") };
     let path = match scripts.find(name) {
         Ok(path) => path,
         Err(why) => return Reply::failed(why),
@@ -99,14 +136,15 @@ pub(super) async fn judge(
         Ok(arguments) => arguments,
         Err(error) => return Reply::failed(format!("its arguments cannot be written: {error}")),
     };
-    let Called { result, console } = pool.call(scripts, path, JUDGES, arguments, deadline).await;
+    let call = ScriptCall { scripts, path, functions: JUDGES, kind: Kind::Function, arguments, deadline };
+    let Called { result, console, .. } = pool.call(call).await;
     let opinion = |score: Option<f64>, console: Vec<String>| {
         let opinion = Opinion { score, console, ..Opinion::default() };
         (opinion != Opinion::default()).then_some(opinion)
     };
     let answer = match result {
         Ok(answer) => answer,
-        Err(why) => return Reply::Failed { why, opinion: opinion(None, console) },
+        Err(broken) => return Reply::Failed { why: broken.why, opinion: opinion(None, console) },
     };
     let json = answer.as_ref().and_then(|answer| Json::parse(answer.get()).ok());
     if let Some((passed, reason, score)) = json.as_ref().and_then(read) {

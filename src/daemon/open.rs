@@ -1,0 +1,129 @@
+//! Opens a bundle: everything that a run needs of it, read and checked.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::manager::CreateError;
+use crate::bundle::{Bundle, Role};
+use crate::conversation::Content;
+use crate::json::Json;
+use crate::plan::{Plan, RunSpec, plan};
+use crate::script::source::{self, FOLDER, Scripts};
+use crate::suite::answers::Answers;
+use crate::suite::automaton;
+use crate::suite::cases::Comparison;
+use crate::suite::error::{Finding, SuiteErrors};
+use crate::suite::registry::Registry;
+use crate::suite::template::Data;
+use crate::suite::text::Text;
+use crate::suite::{self, Defaults, Suite};
+use crate::verdict::baseline::Baseline;
+
+/// The pure part of accepting a run.
+pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateError> {
+    let bundle = Bundle::open(packed)?;
+    let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
+    let contents = RefCell::default();
+    let mut pool = automaton::Pool::default();
+    let mut suites = Vec::new();
+    let mut errors = Vec::new();
+    for path in &spec.suites {
+        let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
+        match read_suite(path, text, &bundle, &defaults, &mut pool) {
+            Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
+                .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
+            {
+                Ok(()) => suites.push(suite),
+                Err(found) => errors.extend(found.0),
+            },
+            Err(found) => errors.extend(found.0),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(SuiteErrors(errors).into());
+    }
+    let data = Data { seed: read_data(&bundle, Role::Seed)?, snapshot: read_data(&bundle, Role::Snapshot)? };
+    let baselines = match bundle.with_role(Role::Baseline) {
+        None => Vec::new(),
+        Some((path, bytes)) => read_baseline(bytes).map_err(|why| CreateError::Baseline(path.to_owned(), why))?,
+    };
+    let registry = match bundle.with_role(Role::Registry) {
+        None => None,
+        Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
+    };
+    let scripts = read_scripts(&suites, spec, &bundle)?;
+    Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry, scripts })
+}
+
+/// Reads a suite of a bundle: a file of cases, or a script of tests.
+pub(super) fn read_suite(
+    path: &str,
+    text: &Text,
+    bundle: &Bundle,
+    defaults: &Defaults,
+    pool: &mut automaton::Pool,
+) -> Result<Suite, SuiteErrors> {
+    let Some(name) = source::name_of_bundled(path) else { return suite::read(path, text, defaults, pool) };
+    let scripts = Scripts::read([name.as_str()], &|path| script(bundle, path)).map_err(SuiteErrors)?;
+    let no_script = || {
+        let message = "it is no script of tests".to_owned();
+        SuiteErrors(vec![Finding { file: path.to_owned(), line: 0, case: None, field: None, message, hint: None }])
+    };
+    scripts.tests(path).ok_or_else(no_script)
+}
+
+fn script(bundle: &Bundle, path: &str) -> Option<Vec<u8>> {
+    bundle.get(&format!("{FOLDER}/{path}")).map(<[u8]>::to_vec)
+}
+
+/// The scripts that the suites and the run name; `None`: they name none.
+fn read_scripts(suites: &[Suite], spec: &RunSpec, bundle: &Bundle) -> Result<Option<Scripts>, SuiteErrors> {
+    let named = suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.scripts);
+    let hooks = [&spec.hooks.before, &spec.hooks.after].into_iter().flatten();
+    let names: BTreeSet<&str> = named.chain(hooks).map(|named| named.script.as_str()).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    Scripts::read(names, &|path| script(bundle, path)).map(Some).map_err(SuiteErrors)
+}
+
+/// Gives a suite its stored answers, unless they are going to be stored anew.
+fn add_answers(suite: &mut Suite, bundle: &Bundle, spec: &RunSpec) -> Result<(), SuiteErrors> {
+    if spec.update_snapshots {
+        suite.compare_with(Comparison::Renewed);
+    } else if let Some(bytes) = bundle.get(&Answers::file_of(&suite.path)) {
+        suite.compare_with(Comparison::Stored(Answers::read(&suite.path, bytes)?));
+    }
+    Ok(())
+}
+
+/// The content of a file that a case sends; however often it is named, it is held once.
+fn attachment(bundle: &Bundle, file: &str, known: &RefCell<HashMap<String, Content>>) -> Option<Content> {
+    let bytes = bundle.get(file)?;
+    let mut known = known.borrow_mut();
+    let content = || Content { bytes: bytes.into(), sha256: Sha256::digest(bytes).into() };
+    Some(known.entry(file.to_owned()).or_insert_with(content).clone())
+}
+
+/// What a bundle held.
+pub(super) struct Opened {
+    pub(super) plan: Plan,
+    pub(super) baselines: Vec<Baseline>,
+    pub(super) registry: Option<Registry>,
+    pub(super) scripts: Option<Scripts>,
+}
+
+fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    Baseline::read(&Json::parse(text).map_err(|error| error.to_string())?)
+}
+
+/// The values that tokens stand for, from the file of the bundle that holds them.
+fn read_data(bundle: &Bundle, role: Role) -> Result<Option<Json>, CreateError> {
+    let Some((path, bytes)) = bundle.with_role(role) else { return Ok(None) };
+    suite::parse_data(path, bytes).map(Some).map_err(CreateError::Suites)
+}

@@ -1,0 +1,444 @@
+//! Does what scripts ask for: calls agents, and has validators judge.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Call as ToolCallJson, RunScripts};
+use crate::check::describe;
+use crate::check::framework::Reply;
+use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
+use crate::event::{CaseRef, Payload};
+use crate::json::{Json, Value};
+use crate::peer::party::Belongs;
+use crate::run::ask::validator;
+use crate::run::call::{Call, call};
+use crate::run::clock::Clock;
+use crate::run::dynamic::{MAX_RECORD, size_of_turn};
+use crate::run::{Callee, LogClosed, Shared};
+use crate::script::pool::{self, Called, Step};
+use crate::script::wire::{Answer, Ask, Asked, Refusal};
+use crate::suite::framework::{message_json, read_messages};
+use crate::suite::stub;
+use crate::usage::{add_cost, must_estimate};
+use crate::verdict::{Blame, Turn, whole_millis};
+
+/// Most things that one call of a script may ask for.
+const MAX_ASKED: u32 = 1_000;
+/// Time to reach an agent that only a script names.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a script is told of an answer.
+#[derive(Serialize)]
+struct Response<'a> {
+    content: &'a str,
+    tool_calls: Vec<ToolCallJson<'a>>,
+    messages: Vec<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+    duration_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_tokens: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_tokens: Option<i64>,
+}
+
+/// What a validator said, as a script is told.
+#[derive(Serialize)]
+struct Opinion<'a> {
+    passed: bool,
+    reason: &'a str,
+    score: Option<f64>,
+    /// Its place among the replies.
+    asked: usize,
+}
+
+/// Serves one call of a script.
+pub(super) struct Host<'a> {
+    shared: &'a Shared,
+    suite: &'a str,
+    case: &'a CaseRef,
+    /// Time of the whole call.
+    budget: Duration,
+    deadline: Instant,
+    /// The id of the first call of an agent, if the log announced one.
+    invocation_id: Option<String>,
+    conversation_id: String,
+    asked: u32,
+    /// What was said before the last answer.
+    conversation: Vec<Message>,
+    /// The last answer and the calls on the way to it.
+    last: Transcript,
+    /// Bytes of the agents' answers and tool calls.
+    bytes: usize,
+    /// Everything that agents said and did.
+    pub(super) transcript: Transcript,
+    pub(super) turns: Vec<Turn>,
+    pub(super) warnings: Vec<String>,
+    /// Failed calls of agents; scripts know them by their places.
+    pub(super) failures: Vec<Failure>,
+    /// What validators said.
+    pub(super) replies: Vec<Reply>,
+    /// Who took the time.
+    pub(super) clock: Clock,
+    is_last_failed: bool,
+    /// Who was asked last.
+    pub(super) holder: Blame,
+}
+
+impl<'a> Host<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        suite: &'a str,
+        case: &'a CaseRef,
+        budget: Duration,
+        deadline: Instant,
+        invocation_id: Option<String>,
+    ) -> Self {
+        Self {
+            shared,
+            suite,
+            case,
+            budget,
+            deadline,
+            invocation_id,
+            conversation_id: Uuid::new_v4().to_string(),
+            asked: 0,
+            conversation: Vec::new(),
+            last: Transcript::default(),
+            bytes: 0,
+            transcript: Transcript::default(),
+            turns: Vec::new(),
+            warnings: Vec::new(),
+            failures: Vec::new(),
+            replies: Vec::new(),
+            clock: Clock::default(),
+            is_last_failed: false,
+            holder: Blame::Script,
+        }
+    }
+
+    /// Calls a function of a script and does what it asks for until it ends.
+    pub(super) async fn run(&mut self, scripts: &RunScripts, called: pool::Call<'_>) -> Result<Called, LogClosed> {
+        let began = Instant::now();
+        let (mut session, mut step) = match scripts.pool.begin(called).await {
+            Ok(begun) => begun,
+            Err(called) => return Ok(called),
+        };
+        self.clock.add(Blame::Script, began.elapsed());
+        loop {
+            let asked = match step {
+                Step::Ended(called) => return Ok(called),
+                Step::Asked(asked) => asked,
+            };
+            self.holder = if asked.what == Ask::Process { Blame::Agent } else { Blame::Validator };
+            let began = Instant::now();
+            let answer = self.serve(&asked).await?;
+            self.clock.add(self.holder, began.elapsed());
+            let began = Instant::now();
+            step = session.answer(&Answer(answer)).await;
+            self.clock.add(Blame::Script, began.elapsed());
+            if Instant::now() < self.deadline {
+                self.holder = Blame::Script;
+            }
+        }
+    }
+
+    /// The conversation that all its calls belong to.
+    pub(super) fn conversation_id(&self) -> &str {
+        &self.conversation_id
+    }
+
+    async fn serve(&mut self, asked: &Asked) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
+        self.asked += 1;
+        self.is_last_failed = false;
+        if self.asked > MAX_ASKED {
+            return Ok(Err(refusal(format!("it asked for more than {MAX_ASKED} things"))));
+        }
+        let arguments = Json::parse(asked.arguments.get());
+        let arguments = arguments.as_ref().ok().and_then(Json::as_array).unwrap_or_default();
+        match asked.what {
+            Ask::Process => self.process(arguments).await,
+            Ask::Validator => Ok(self.validator(arguments).await),
+        }
+    }
+
+    /// `Process("agents.ID.Stream", ctx, messages, options)`.
+    async fn process(&mut self, arguments: &[Json]) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
+        let name = arguments.first().and_then(Json::as_str).unwrap_or_default();
+        let id = match agent_of(name) {
+            Ok(id) => id,
+            Err(why) => return Ok(Err(refusal(why))),
+        };
+        let asked = read(arguments, name);
+        let (messages, mut options) = match asked {
+            Ok(asked) => asked,
+            Err(why) => return Ok(Err(refusal(why))),
+        };
+        let stubs = match take(&mut options, "stubs").map(|stubs| stub::read_all(&stubs)).transpose() {
+            Ok(stubs) => stubs,
+            Err(why) => return Ok(Err(refusal(format!("{name}: {why}")))),
+        };
+        let callee = match self.callee(id).await {
+            Ok(callee) => callee,
+            Err(Ok(failure)) => return Ok(Err(self.failed(failure))),
+            Err(Err(why)) => return Ok(Err(refusal(format!("{name}: {why}")))),
+        };
+        let tool_mode = if stubs.is_some() { ToolMode::Stub } else { self.shared.spec.tool_mode };
+        if let Some(capability) = callee.lacks(tool_mode) {
+            let why = format!("the agent does not declare the capability {capability:?}, which this call needs");
+            return Ok(Err(self.failed(Failure::Suite(why))));
+        }
+        if let Some(connector) = &self.shared.spec.connector {
+            drop(take(&mut options, "connector"));
+            options.push(("connector".to_owned(), Json { line: 0, value: Value::String(connector.clone()) }));
+        }
+        let turn = u32::try_from(self.turns.len() + self.failures.len() + 1).unwrap_or(u32::MAX);
+        let invocation = Invocation {
+            agent_id: callee.agent_id(),
+            run_id: self.shared.run_id.clone(),
+            suite: self.suite.to_owned(),
+            case_id: self.case.case_id.to_string(),
+            attempt: self.case.attempt,
+            turn,
+            invocation_id: self.invocation_id.take().unwrap_or_else(|| Uuid::new_v4().to_string()),
+            conversation_id: self.conversation_id.clone(),
+            messages,
+            options: (!options.is_empty()).then(|| JsonText::from(&Json { line: 0, value: Value::Object(options) })),
+            tool_mode,
+            max_model_turns: stubs.is_some().then_some(crate::suite::DEFAULT_MAX_TURNS),
+            budget: self.budget,
+        };
+        let messages = invocation.messages.clone();
+        let asked = Call {
+            shared: self.shared,
+            callee: &callee,
+            case: self.case,
+            invocation,
+            stubs: stubs.as_deref(),
+            deadline: self.deadline,
+        };
+        let Exchange { mut transcript, failure, warnings, model } = call(asked).await?;
+        self.warnings.extend(warnings);
+        self.bytes += size_of_turn(&transcript);
+        let too_long = || Failure::Protocol(format!("its answers and tool calls have more than {MAX_RECORD} bytes"));
+        if let Some(failure) = failure.or_else(|| (self.bytes > MAX_RECORD).then(too_long)) {
+            return Ok(Err(self.failed(failure)));
+        }
+        // An estimate takes time that is not a runtime thread's to give, and nothing here asserts on it.
+        if let Some(price) = self.shared.price(model.as_deref()).filter(|_| !must_estimate(&transcript)) {
+            add_cost(&mut transcript, &messages, price);
+        }
+        let said =
+            Turn { input: messages.last().map(Message::text).unwrap_or_default(), output: transcript.response.clone() };
+        self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await?;
+        self.turns.push(said);
+        let answer = answered(&transcript, &messages);
+        self.transcript.response.clone_from(&transcript.response);
+        self.transcript.tool_calls.extend(transcript.tool_calls.iter().cloned());
+        if let Some(usage) = &transcript.usage {
+            self.transcript.usage.get_or_insert_default().add(usage);
+        }
+        (self.conversation, self.last) = (messages, transcript);
+        Ok(answer.map_err(|error| refusal(format!("the answer cannot be written: {error}"))))
+    }
+
+    /// The agent of that id: the one under test, else one that the run or the daemon knows. An error is a failed call, or a
+    /// name that nobody has.
+    async fn callee(&self, id: &str) -> Result<Arc<Callee>, Result<Failure, String>> {
+        let tested = &self.shared.callee;
+        let names = [tested.agent.name.as_str(), tested.description.card.agent_id.as_str()];
+        // As with tools, a name space may be left out.
+        let is_named = |name: &str| name.strip_suffix(id).is_some_and(|before| before.ends_with('.'));
+        let others_have_it = || self.shared.party(id).is_ok();
+        if names.contains(&id) || (names.into_iter().any(is_named) && !others_have_it()) {
+            return Ok(Arc::new(tested.clone()));
+        }
+        let others = || self.shared.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(callee) = others().get(id) {
+            return Ok(Arc::clone(callee));
+        }
+        let agent = self.shared.party(id).map_err(|why| {
+            let name = &tested.agent.name;
+            Err(format!("{why}; this run tests {name:?}, and --agent {id}=URL names another"))
+        })?;
+        let patience = PATIENCE.min(self.deadline.saturating_duration_since(Instant::now()));
+        let described = agent.describe(patience).await;
+        let (description, _) = described.map_err(|error| Ok(Failure::Unreachable(format!("agent {id:?}: {error}"))))?;
+        let callee = Arc::new(Callee { agent, description });
+        others().insert(id.to_owned(), Arc::clone(&callee));
+        Ok(callee)
+    }
+
+    /// The failure of the last call, if nothing was asked since.
+    pub(super) fn last_failure(&self) -> Option<&Failure> {
+        self.failures.last().filter(|_| self.is_last_failed)
+    }
+
+    fn failed(&mut self, failure: Failure) -> Refusal {
+        self.is_last_failed = true;
+        let (.., message) = describe(failure.clone(), None);
+        self.failures.push(failure);
+        Refusal { message, call: u32::try_from(self.failures.len() - 1).ok() }
+    }
+
+    /// `t.assert.Agent(response, id, options)`.
+    async fn validator(&mut self, arguments: &[Json]) -> Result<Box<RawValue>, Refusal> {
+        let text = |position: usize| arguments.get(position).and_then(Json::as_str).unwrap_or_default();
+        let (response, id) = (text(0), text(1));
+        let id = id.strip_prefix("agents:").unwrap_or(id);
+        let options = arguments.get(2).cloned().unwrap_or(Json { line: 0, value: Value::Object(Vec::new()) });
+        if !matches!(options.value, Value::Object(_)) {
+            return Err(refusal("t.assert.Agent: the options must be an object, such as { metadata: { criteria } }"));
+        }
+        // What stands there alone is meant for the validator.
+        let options = match options.get("metadata") {
+            Some(_) => options,
+            None => Json { line: 0, value: Value::Object(vec![("metadata".to_owned(), options)]) },
+        };
+        let belongs = Belongs {
+            run_id: self.shared.run_id.clone(),
+            suite: self.suite.to_owned(),
+            case_id: self.case.case_id.to_string(),
+            turn: u32::try_from(self.turns.len()).unwrap_or(u32::MAX),
+            attempt: self.case.attempt,
+            deadline: self.deadline,
+        };
+        let transcript = Transcript { response: response.to_owned(), ..self.last.clone() };
+        let reply = validator(self.shared, id, Some(&options), &self.conversation, &transcript, &belongs).await;
+        let asked = self.replies.len();
+        let answer = match &reply {
+            Reply::Judged { passed, reason, opinion } => {
+                let said = format!("the validator {id:?} says no");
+                let reason = if reason.is_empty() { &said } else { reason };
+                let score = opinion.as_ref().and_then(|opinion| opinion.score);
+                to_raw_value(&Opinion { passed: *passed, reason, score, asked })
+            }
+            Reply::Failed { why, .. } => {
+                let reason = &format!("the validator {id:?} failed: {why}");
+                to_raw_value(&Opinion { passed: false, reason, score: None, asked })
+            }
+        };
+        self.replies.push(reply);
+        answer.map_err(|error| refusal(error.to_string()))
+    }
+}
+
+fn refusal(message: impl Into<String>) -> Refusal {
+    Refusal { message: message.into(), call: None }
+}
+
+/// The agent that a process of that name asks.
+fn agent_of(name: &str) -> Result<&str, String> {
+    let named = name.strip_prefix("agents.").and_then(|rest| rest.strip_suffix(".Stream"));
+    named.filter(|id| !id.is_empty()).ok_or_else(|| {
+        format!(
+            "there is no process {name:?}: scripts can call agents.ID.Stream, which asks the agent ID, and nothing else"
+        )
+    })
+}
+
+type Members = Vec<(String, Json)>;
+
+/// The messages and the options of a call. What the context tells the agent is part of its options.
+fn read(arguments: &[Json], name: &str) -> Result<(Vec<Message>, Members), String> {
+    let null = Json { line: 0, value: Value::Null };
+    let at = |position: usize| arguments.get(position).unwrap_or(&null);
+    let (context, messages, options) = (at(1), at(2), at(3));
+    if matches!(messages.value, Value::Null) {
+        return Err(format!("{name}: there are no messages; it is called with (name, ctx, messages, options)"));
+    }
+    let messages = read_messages(messages).map_err(|why| format!("{name}: {why}"))?;
+    let mut options = match &options.value {
+        Value::Null => Vec::new(),
+        Value::Object(members) => members.clone(),
+        _ => return Err(format!("{name}: the options must be an object, not {}", options.kind())),
+    };
+    let told = context.get("metadata").map(Json::members).unwrap_or_default();
+    if !told.is_empty() {
+        let own = take(&mut options, "metadata").map(|own| own.members().to_vec()).unwrap_or_default();
+        let is_new = |key: &str| own.iter().all(|(other, _)| other != key);
+        let told = told.iter().filter(|(key, _)| is_new(key)).cloned();
+        let all = told.chain(own.iter().cloned()).collect();
+        options.push(("metadata".to_owned(), Json { line: 0, value: Value::Object(all) }));
+    }
+    Ok((messages, options))
+}
+
+/// Takes a member out of an object.
+fn take(members: &mut Members, key: &str) -> Option<Json> {
+    let position = members.iter().position(|(other, _)| other == key)?;
+    Some(members.remove(position).1)
+}
+
+/// An answer as a script is told.
+fn answered(transcript: &Transcript, messages: &[Message]) -> Result<Box<RawValue>, serde_json::Error> {
+    let answer = Message::assistant(transcript.response.as_str());
+    let messages = messages.iter().chain([&answer]);
+    to_raw_value(&Response {
+        content: &transcript.response,
+        tool_calls: transcript.tool_calls.iter().map(ToolCallJson::of).collect(),
+        messages: messages.filter_map(|message| RawValue::from_string(message_json(message)).ok()).collect(),
+        usage: transcript
+            .usage
+            .as_ref()
+            .map(|usage| Usage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }),
+        duration_ms: whole_millis(transcript.duration),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_is_called_with() {
+        let read = |text: &str| {
+            let arguments = Json::parse(text).expect("JSON");
+            let (messages, options) = read(arguments.as_array().expect("a list"), "agents.x.Stream")?;
+            let options = Json { line: 0, value: Value::Object(options) }.stringify();
+            Ok::<_, String>((messages.iter().map(message_json).collect::<Vec<_>>().join(" "), options))
+        };
+        let hi = "{\"role\": \"user\", \"content\": \"hi\"}".to_owned();
+        for (text, options) in [
+            (r#"["p", null, "hi"]"#, "{}"),
+            (r#"["p", {}, {"role": "user", "content": "hi"}, null]"#, "{}"),
+            (r#"["p", {"metadata": {}}, [{"role": "user", "content": "hi"}], {"mode": "m"}]"#, r#"{"mode":"m"}"#),
+            (r#"["p", {"metadata": {"a": 1, "b": 2}}, "hi", {"metadata": {"b": 3}}]"#, r#"{"metadata":{"a":1,"b":3}}"#),
+        ] {
+            assert_eq!(read(text), Ok((hi.clone(), options.to_owned())), "{text}");
+        }
+        for (text, why) in [
+            (r#"["p", {}]"#, "there are no messages"),
+            (r#"["p", {}, []]"#, "there are no messages"),
+            (r#"["p", {}, 5]"#, "messages: must be a list of messages"),
+            (r#"["p", {}, [{"role": "robot", "content": "hi"}]]"#, "role"),
+            (r#"["p", {}, "hi", "fast"]"#, "the options must be an object"),
+            (
+                r#"["p", {}, {"role": "user", "content": [{"type": "image", "source": "file://x.png"}]}]"#,
+                "a message names a file",
+            ),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_of_processes() {
+        assert_eq!(agent_of("agents.expense.Stream"), Ok("expense"));
+        assert_eq!(agent_of("agents.workers.test.validator.Stream"), Ok("workers.test.validator"));
+        for name in ["", "agents..Stream", "agents.Stream", "models.user.Find", "agents.expense.Call", "expense.Stream"]
+        {
+            assert!(agent_of(name).is_err_and(|why| why.contains("agents.ID.Stream")), "{name}");
+        }
+    }
+}
