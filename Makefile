@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint rust-test python-test proto-lint build clean
+.PHONY: help demo test lint rust-test python-test typescript-test proto-lint build bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -7,7 +7,7 @@ help: ## List the targets
 demo: ## Build, start a daemon and a real Python agent, run a suite against it
 	scripts/demo.sh
 
-test: lint proto-lint rust-test python-test ## Set up what the tests need and run all of them
+test: lint proto-lint rust-test python-test typescript-test ## Set up what the tests need and run all of them
 
 build: ## Build the three programs (target/debug)
 	cargo build --locked --bins
@@ -27,6 +27,12 @@ rust-test: ## Unit, integration and end-to-end tests of the programs
 python-test: ## Tests of the Python client and the sample agents
 	scripts/setup-python.sh
 	scripts/python-test.sh
+
+typescript-test: ## The types for authors of scripts, with the real compiler
+	scripts/typescript-test.sh
+
+bench: ## Measure: the pure core, and the programs as they are used
+	cargo bench --locked
 
 clean: ## Remove everything that was built or set up
 	rm -rf target

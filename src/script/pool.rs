@@ -1,12 +1,17 @@
 //! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
+//!
+//! As many calls begin at a time as there are processors. One that is not done soon makes room for others: it goes on at the
+//! lowest priority, so that whoever uses up its time holds up nobody else.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, setpriority_process};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -19,9 +24,17 @@ use super::worker;
 
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
 const MAX_JOBS: u32 = 10_000;
-/// Time beyond its CPU time that a call may take, for a machine that is busy.
+/// How much more than its CPU time a call may take, on a machine that is busy.
+const STRETCH: u32 = 8;
+/// Time that a call may take besides.
 const SLACK: Duration = Duration::from_secs(5);
+/// A call that takes longer makes room for others.
+const SOON: Duration = Duration::from_millis(100);
+/// Most calls that have made room and go on.
+const MAX_SLOW: usize = 32;
 
+/// The priority of a call that has made room.
+const LOWEST_PRIORITY: i32 = 19;
 /// Most scripts that may wait for something that they asked for: each keeps its process meanwhile.
 const MAX_WAITING: usize = 64;
 
@@ -46,8 +59,10 @@ pub struct Pool {
     program: PathBuf,
     arguments: Vec<OsString>,
     limits: Limits,
-    /// To work.
+    /// To begin.
     permits: Semaphore,
+    /// To go on when others may begin.
+    slow: Semaphore,
     /// To work, and to wait in between.
     waiting: Semaphore,
     idle: Mutex<Vec<Worker>>,
@@ -59,6 +74,8 @@ struct Worker {
     stdin: ChildStdin,
     stdout: ChildStdout,
     jobs: u32,
+    /// Its priority was taken, and cannot be given back.
+    is_slow: bool,
 }
 
 /// What is called.
@@ -127,6 +144,7 @@ impl Pool {
             arguments,
             limits,
             permits: Semaphore::new(workers.max(1)),
+            slow: Semaphore::new(MAX_SLOW),
             waiting: Semaphore::new(MAX_WAITING),
             idle: Mutex::default(),
         }
@@ -177,7 +195,8 @@ impl Pool {
         let (waiting, permit) = turn.map_err(|_| Called::failed("the time was up before its turn came"))?;
         let worker =
             self.worker().map_err(|error| Called::failed(format!("no process can be started for it: {error}")))?;
-        let mut session = Session { pool: self, scripts, deadline, worker: Some(worker), permit, _waiting: waiting };
+        let mut session =
+            Session { pool: self, scripts, deadline, worker: Some(worker), permit, is_slow: false, _waiting: waiting };
         let step = session.exchange(&frame).await;
         Ok((session, step))
     }
@@ -196,12 +215,12 @@ impl Pool {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
-        Ok(Worker { child, stdin, stdout, jobs: 0 })
+        Ok(Worker { child, stdin, stdout, jobs: 0, is_slow: false })
     }
 
     fn give_back(&self, mut worker: Worker) {
         worker.jobs += 1;
-        if worker.jobs < MAX_JOBS {
+        if worker.jobs < MAX_JOBS && !worker.is_slow {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
         }
     }
@@ -231,6 +250,7 @@ pub struct Session<'a> {
     worker: Option<Worker>,
     /// `None`: it waits for something.
     permit: Option<SemaphorePermit<'a>>,
+    is_slow: bool,
     _waiting: Option<SemaphorePermit<'a>>,
 }
 
@@ -258,13 +278,36 @@ impl Session<'_> {
         self.scripts.place(frame)
     }
 
+    /// Makes room for others as soon as it may, and goes on.
+    async fn slowly<T>(&mut self, process: Option<u32>, mut exchange: Pin<&mut impl Future<Output = T>>) -> T {
+        tokio::select! {
+            exchanged = &mut exchange => return exchanged,
+            permit = self.pool.slow.acquire() => self.permit = permit.ok(),
+        }
+        self.is_slow = true;
+        let process = process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?));
+        // That it cannot be had is no danger.
+        let _ = process.map(|process| setpriority_process(Some(process), LOWEST_PRIORITY));
+        exchange.await
+    }
+
     async fn exchange(&mut self, frame: &[u8]) -> Step {
         let Some(mut worker) = self.worker.take() else {
             return Step::Ended(Called::failed("it has ended already"));
         };
-        let time = self.pool.limits.cpu + SLACK;
+        let time = self.pool.limits.cpu * STRETCH + SLACK;
         let limit = self.deadline.min(Instant::now() + time);
-        match tokio::time::timeout_at(limit, worker.exchange(frame)).await {
+        let process = worker.child.id();
+        let exchanged = {
+            let exchange = worker.exchange(frame);
+            tokio::pin!(exchange);
+            match tokio::time::timeout_at(limit.min(Instant::now() + SOON), &mut exchange).await {
+                Ok(exchanged) => Ok(exchanged),
+                Err(_) => tokio::time::timeout_at(limit, self.slowly(process, exchange)).await,
+            }
+        };
+        worker.is_slow = self.is_slow;
+        match exchanged {
             Ok(Ok(Said::Asked(asked))) => {
                 self.worker = Some(worker);
                 // Others work while it waits.

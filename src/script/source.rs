@@ -228,13 +228,6 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     if !parsed.diagnostics.is_empty() {
         return Err(told(&parsed.diagnostics));
     }
-    let mut imports = BTreeMap::new();
-    for (specifier, requests) in &parsed.module_record.requested_modules {
-        let Some(request) = requests.iter().find(|request| !request.is_type) else { continue };
-        let line = line_of(request.span.start);
-        let target = resolve(path, specifier, look_up).map_err(|why| refuse(line, why))?;
-        imports.insert(specifier.to_string(), target);
-    }
     let record = &parsed.module_record;
     let entries = record.local_export_entries.iter().chain(&record.indirect_export_entries);
     let named = entries.filter(|entry| !entry.is_type).filter_map(|entry| match &entry.export_name {
@@ -255,6 +248,15 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     let transformed = Transformer::new(&allocator, Path::new(path), &options).build_with_scoping(scoping, &mut program);
     if !transformed.diagnostics.is_empty() {
         return Err(told(&transformed.diagnostics));
+    }
+    // What only types were imported from is gone by now.
+    let left = program.body.iter().filter_map(|statement| statement.as_module_declaration()?.source());
+    let mut imports = BTreeMap::new();
+    for specifier in left.map(|source| source.value.as_str()) {
+        let requests = record.requested_modules.iter().filter(|(name, _)| name.as_str() == specifier);
+        let line = requests.flat_map(|(_, requests)| requests).next().map_or(0, |request| line_of(request.span.start));
+        let target = resolve(path, specifier, look_up).map_err(|why| refuse(line, why))?;
+        imports.insert(specifier.to_owned(), target);
     }
     let options = CodegenOptions { source_map_path: Some(PathBuf::from(path)), ..CodegenOptions::default() };
     let CodegenReturn { code, map, .. } = Codegen::new().with_options(options).build(&program);

@@ -80,6 +80,14 @@ impl Running {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// The most memory that it had so far, in bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// Waits for the end.
     pub(crate) fn end(self) -> Ended {
         let ended = self.process.wait(PATIENCE).expect("the program ends");

@@ -32,11 +32,11 @@ fn scripts_judge() {
         ("scripts/yes.ts", "export default (output: string) => output.includes('3500')"),
         (
             "scripts/tests/rich.ts",
-            "import { amount, type Amount } from './lib/amount';\n\
+            "import { amount, type Amount } from './lib/amount'; import { Types } from 'types';\n\
              interface Options { metadata: { min: number } }\n\
              enum Verdict { Low, Fine }\n\
              export async function Validate(output: string, input: string, options: Options, evidence: any) {\n\
-             \x20 const found = amount(output) as Amount;\n\
+             \x20 const found = amount(output) as Amount | Types;\n\
              \x20 console.log('found', { found }, input);\n\
              \x20 const verdict: Verdict = (await Promise.resolve(found)) >= options.metadata.min ? Verdict.Fine : Verdict.Low;\n\
              \x20 return { passed: verdict === Verdict.Fine && evidence.messages[0].content === 'hi' && input === 'hi',\n\
@@ -104,55 +104,24 @@ fn what_is_wrong_with_scripts_is_told_before_anything_runs() {
     }
 }
 
-/// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes.
+/// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes. The first line of each
+/// is what may be said of it. The daemon itself keeps to the memory that a script has, and a little more.
 #[test]
 fn hostile_scripts_are_stopped() {
-    let attacks: &[(&str, &str, &[&str])] = &[
-        ("loop", "for(;;){}", &["CPU time"]),
-        ("caught", "for(;;){ try { for(;;){} } catch {} finally { for(;;){} } }", &["CPU time"]),
-        ("awaits", "return (async () => { for(;;) await 0; })()", &["CPU time"]),
-        (
-            "sorts",
-            "const a = Array.from({length: 100000}, (_, i) => i); for(;;){ a.sort(); a.reverse(); }",
-            &["CPU time"],
-        ),
-        ("pattern", "return /^(a+)+$/.test('a'.repeat(40) + 'b')", &["CPU time"]),
-        ("arrays", "const a = []; for(;;) a.push(new Array(1e6).fill(a))", &["memory"]),
-        ("buffers", "const a = []; for(;;) a.push(new ArrayBuffer(1 << 24))", &["memory", "Invalid array buffer"]),
-        ("strings", "let s = 'x'; for(;;) s += s", &["memory", "string too long", "invalid string length"]),
-        ("joins", "return 'x'.repeat(1 << 24).split('').sort().join('').length > 0", &["memory"]),
-        ("recursion", "const f = () => f() + 1; return f()", &["call stack", "memory", "stack overflow"]),
-        ("mutual", "const o = { toString() { return `${o}` } }; return `${o}`", &["call stack", "stack overflow"]),
-        ("json", "return JSON.parse('['.repeat(1e6))", &["call stack", "JSON", "stack overflow", "memory"]),
-        ("prototype", "Object.prototype.passed = true; Array.prototype.push = null; return {}", &["it answered {}"]),
-        ("getter", "return { get passed() { throw new Error('no') } }", &["no"]),
-        ("proxy", "return new Proxy({}, { ownKeys() { for(;;){} } })", &["CPU time"]),
-        ("to_json", "return { toJSON() { for(;;){} } }", &["CPU time"]),
-        ("thenable", "return { then(resolve) { for(;;){} } }", &["it answered {}", "CPU time"]),
-        ("cycle", "const a = {}; a.a = a; return a", &["circular"]),
-        ("console", "for(;;) console.log('x'.repeat(1000))", &["CPU time"]),
-        ("throws_null", "throw null", &["memory", "null"]),
-        ("throws_huge", "throw new Error('x'.repeat(1e6))", &["xxx"]),
-        (
-            "globals",
-            "return typeof require + typeof process + typeof fetch + typeof std + typeof os",
-            &["undefinedundefined"],
-        ),
-        ("imports", "return import('fs')", &["resolving", "fs"]),
-        ("code", "return new Function('for(;;){}')()", &["CPU time"]),
-        (
-            "generators",
-            "function* g() { for(;;) yield* g() } return [...g()]",
-            &["call stack", "stack overflow", "memory"],
-        ),
-        ("big", "return (2n ** 100000000n) > 0n", &["memory", "BigInt", "CPU time"]),
-    ];
     let place = Place::new();
-    for (name, body, _) in attacks {
-        place.write(&format!("scripts/{name}.js"), &format!("export default () => {{ {body} }}"));
+    let mut attacks: Vec<(String, Vec<String>)> = Vec::new();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
+    for entry in std::fs::read_dir(folder).expect("attacks") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("an attack");
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        place.write(&format!("scripts/{name}.js"), &text);
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("// ");
+        attacks.push((name, first.split(" | ").map(str::to_owned).collect()));
     }
+    assert!(attacks.len() >= 26, "only {} attacks", attacks.len());
     place.write("scripts/neighbour.js", "export default (output) => output.length > 0");
-    let names: Vec<&str> = attacks.iter().flat_map(|(name, ..)| [*name, "neighbour"]).collect();
+    let names: Vec<&str> = attacks.iter().flat_map(|(name, _)| [name.as_str(), "neighbour"]).collect();
     let text: Vec<String> = names
         .iter()
         .enumerate()
@@ -170,14 +139,19 @@ fn hostile_scripts_are_stopped() {
     let args = ["run", "t.jsonl", "-n", &agent.url, "-o", "r.jsonl", "--parallel", "8", "-q", "--daemon", &url];
     let ended = place.run(&args);
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    #[cfg(target_os = "linux")]
+    {
+        let peak = daemon.peak_memory();
+        assert!(peak < (64 + 32) << 20, "the daemon took {} MiB", peak >> 20);
+    }
     let lines = lines(&place);
     let mut wrong = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let line = &lines[&format!("{name}-{index}")];
         let said = line["assertions"][0]["reason"].as_str().unwrap_or_default();
-        let is_right = match attacks.iter().find(|(attack, ..)| attack == name) {
+        let is_right = match attacks.iter().find(|(attack, _)| attack == name) {
             None => line["outcome"] == "passed",
-            Some((_, _, reasons)) => line["outcome"] == "errored" && reasons.iter().any(|reason| said.contains(reason)),
+            Some((_, reasons)) => line["outcome"] == "errored" && reasons.iter().any(|reason| said.contains(reason)),
         };
         if !is_right {
             wrong.push(format!("{name}: {} {}", line["outcome"], said.chars().take(300).collect::<String>()));

@@ -1,0 +1,202 @@
+//! What the programs cost as they are used: real processes, a real agent, a whole run.
+//!
+//! `cargo bench --bench programs` prints the figures; `-- NAME` only those whose names hold NAME. They are those of one
+//! machine and one moment: benches/README.md says which, and what has to hold.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DAEMON: &str = env!("CARGO_BIN_EXE_forge-daemon");
+const SIDECAR: &str = env!("CARGO_BIN_EXE_forge-sidecar");
+const FORGECTL: &str = env!("CARGO_BIN_EXE_forgectl");
+
+fn main() {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let benches: [(&str, fn()); 2] =
+        [("script assertions", script_assertions), ("neighbours of hostile scripts", neighbours)];
+    for (name, bench) in benches.into_iter().filter(|(name, _)| name.contains(&wanted)) {
+        println!("{name}");
+        bench();
+    }
+}
+
+/// A program that runs until it goes out of scope.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(program: &str, folder: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).args(["--listen", "127.0.0.1:0"]).current_dir(folder);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts");
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("its output"));
+        stdout.read_line(&mut line).expect("a line");
+        let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
+        Self { child, address }
+    }
+
+    /// The most memory that it had so far, in MiB; 0 where nobody tells.
+    fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) >> 10
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder with an agent that answers after some time.
+fn place(wait_ms: u64) -> (tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script =
+        format!(r#"{{"replies": [{{"on": "*", "events": [{{"wait_ms": {wait_ms}}}, {{"text": "hello"}}]}}]}}"#);
+    let script = if wait_ms == 0 { script.replace("{\"wait_ms\": 0}, ", "") } else { script };
+    std::fs::write(folder.path().join("agent.json"), script).expect("writes");
+    std::fs::create_dir(folder.path().join("scripts")).expect("a folder");
+    let agent = Server::start(SIDECAR, folder.path(), &["script", "agent.json"]);
+    (folder, agent)
+}
+
+fn cases(count: usize, assertion: &str) -> String {
+    let case = |n| format!("{{\"id\": \"c{n}\", \"input\": \"hi\", \"assertions\": [{assertion}]}}\n");
+    (0..count).map(case).collect()
+}
+
+fn forgectl(folder: &Path, args: &[&str]) -> String {
+    let mut command = Command::new(FORGECTL);
+    let ended = command.args(args).current_dir(folder).stderr(Stdio::null()).output().expect("forgectl runs");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+/// 10,000 assertions of one line each, the whole run: reading, agent, scripts, verdicts, results.
+fn script_assertions() {
+    const COUNT: usize = 10_000;
+    let (folder, agent) = place(0);
+    let folder = folder.path();
+    std::fs::write(folder.join("scripts/judge.ts"), "export default (output: string) => output.length > 3")
+        .expect("writes");
+    std::fs::write(folder.join("with.jsonl"), cases(COUNT, r#"{"type": "script", "use": "scripts:judge"}"#))
+        .expect("writes");
+    std::fs::write(folder.join("without.jsonl"), cases(COUNT, r#"{"type": "contains", "value": "hell"}"#))
+        .expect("writes");
+    let url = format!("grpc://{}", agent.address);
+    let time = |suite: &str| {
+        let began = Instant::now();
+        let args = ["run", suite, "-n", &url, "--parallel", "16", "-q", "--daemon-free"];
+        let summary = forgectl(folder, &args);
+        assert!(summary.contains(&format!("Passed:  {COUNT}\n")), "{summary}");
+        began.elapsed()
+    };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        with.push(time("with.jsonl"));
+        without.push(time("without.jsonl"));
+    }
+    let (with, without) = (median(with), median(without));
+    println!("  {COUNT} cases with a script assertion: {:.2} s (has to be under 5)", with.as_secs_f64());
+    println!("  the same with `contains`: {:.2} s", without.as_secs_f64());
+}
+
+/// 200 cases beside nothing, and beside scripts that attack.
+fn neighbours() {
+    let (folder, agent) = place(20);
+    let folder = folder.path();
+    let attacks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
+    let mut hostile = String::new();
+    for entry in std::fs::read_dir(attacks).expect("attacks") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        std::fs::copy(&path, folder.join("scripts").join(format!("{name}.js"))).expect("copies");
+        let assertion = format!(r#"{{"type": "script", "use": "scripts:{name}"}}"#);
+        hostile += &cases(1, &assertion).replace("c0", &name);
+    }
+    std::fs::write(folder.join("hostile.jsonl"), hostile).expect("writes");
+    std::fs::write(folder.join("scripts/judge.js"), "export default (output) => output.length > 3").expect("writes");
+    std::fs::write(folder.join("plain.jsonl"), cases(200, r#"{"type": "contains", "value": "hell"}"#)).expect("writes");
+    std::fs::write(folder.join("scripted.jsonl"), cases(200, r#"{"type": "script", "use": "scripts:judge"}"#))
+        .expect("writes");
+    let daemon = Server::start(DAEMON, folder, &["--data-dir", "data"]);
+    let (daemon_url, url) = (format!("http://{}", daemon.address), format!("grpc://{}", agent.address));
+    let run = |suite: &str, parallel: &str| {
+        let args = ["run", suite, "-n", &url, "--daemon", &daemon_url, "--parallel", parallel, "--detach", "-q"];
+        forgectl(folder, &args).trim().to_owned()
+    };
+    let measure = |suite: &str| percentile(case_times(folder, &daemon_url, &run(suite, "4")), 0.99);
+    let alone = ["plain.jsonl", "scripted.jsonl"].map(measure);
+    let quiet_memory = daemon.peak_memory();
+    let mut beside = Vec::new();
+    for suite in ["plain.jsonl", "scripted.jsonl"] {
+        let attack = run("hostile.jsonl", "26");
+        std::thread::sleep(Duration::from_millis(300));
+        beside.push(measure(suite));
+        let still_attacks = forgectl(folder, &["runs", "list", "--daemon", &daemon_url]);
+        let line = still_attacks.lines().find(|line| line.contains(&attack)).unwrap_or_default().to_owned();
+        assert!(line.contains("running"), "the attack was over before its neighbours: {line:?} in {still_attacks}");
+        case_times(folder, &daemon_url, &attack);
+    }
+    for (index, suite) in ["plain cases", "cases with a script"].into_iter().enumerate() {
+        let (alone, beside) = (alone[index], beside[index]);
+        let more = beside.saturating_sub(alone);
+        println!(
+            "  200 {suite}, 99th percentile: {alone:.0?} alone, {beside:.0?} beside 26 attacks: {more:.0?} more (has to be under 100ms)"
+        );
+    }
+    println!(
+        "  peak memory of the daemon: {quiet_memory} MiB before, {} MiB after (has to be under 96)",
+        daemon.peak_memory()
+    );
+}
+
+/// Times of the cases of a run, from their start to their verdict, when it is over.
+fn case_times(folder: &Path, daemon: &str, run: &str) -> Vec<Duration> {
+    let log = forgectl(folder, &["watch", run, "--cases", "--daemon", daemon]);
+    let mut started = std::collections::HashMap::new();
+    let mut times = Vec::new();
+    for line in log.lines() {
+        // 08:55:36.792  fine  started (single)
+        let mut parts = line.splitn(3, "  ");
+        let (Some(at), Some(id), Some(what)) = (parts.next().and_then(of_day), parts.next(), parts.next()) else {
+            continue;
+        };
+        if what.starts_with("started") {
+            started.insert(id, at);
+        } else if let Some(began) = started.remove(id) {
+            times.push(at.saturating_sub(began));
+        }
+    }
+    assert!(!times.is_empty(), "no case in the log: {log}");
+    times
+}
+
+/// A time of day.
+fn of_day(text: &str) -> Option<Duration> {
+    let mut parts = text.split(':');
+    let mut next = || parts.next()?.parse::<f64>().ok();
+    Some(Duration::from_secs_f64(next()? * 3600.0 + next()? * 60.0 + next()?))
+}
+
+fn median(times: Vec<Duration>) -> Duration {
+    percentile(times, 0.5)
+}
+
+fn percentile(mut times: Vec<Duration>, part: f64) -> Duration {
+    times.sort_unstable();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "few times"
+    )]
+    let position = (times.len() as f64 * part) as usize;
+    times[position.min(times.len() - 1)]
+}

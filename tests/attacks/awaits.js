@@ -1,0 +1,2 @@
+// CPU time
+export default () => { return (async () => { for(;;) await 0; })() };

@@ -1,0 +1,2 @@
+// memory | Invalid array buffer
+export default () => { const a = []; for(;;) a.push(new ArrayBuffer(1 << 24)) };

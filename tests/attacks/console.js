@@ -1,0 +1,2 @@
+// CPU time
+export default () => { for(;;) console.log('x'.repeat(1000)) };

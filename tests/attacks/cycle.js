@@ -1,0 +1,2 @@
+// circular
+export default () => { const a = {}; a.a = a; return a };

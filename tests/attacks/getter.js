@@ -1,0 +1,2 @@
+// no
+export default () => { return { get passed() { throw new Error('no') } } };

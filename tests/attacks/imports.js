@@ -1,0 +1,2 @@
+// resolving | fs
+export default () => { return import('fs') };

@@ -1,0 +1,2 @@
+// CPU time
+export default () => { for(;;){} };

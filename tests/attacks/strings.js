@@ -1,0 +1,2 @@
+// memory | string too long | invalid string length
+export default () => { let s = 'x'; for(;;) s += s };

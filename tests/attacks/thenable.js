@@ -1,0 +1,2 @@
+// it answered {} | CPU time
+export default () => { return { then(resolve) { for(;;){} } } };

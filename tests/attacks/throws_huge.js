@@ -1,0 +1,2 @@
+// xxx
+export default () => { throw new Error('x'.repeat(1e6)) };

@@ -1,0 +1,2 @@
+// memory | null
+export default () => { throw null };
