@@ -300,7 +300,8 @@ async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError>
     store.append(run_id, vec![Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) }]).await
 }
 
-/// Script workers: as many as can work at the same time, but not all of a large machine.
+/// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but
+/// not all of a large machine.
 fn script_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+    std::thread::available_parallelism().map_or(2, |processors| (2 * processors.get()).min(16))
 }

@@ -1,6 +1,6 @@
 //! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
 //!
-//! As many calls begin at a time as there are processors. One that is not done soon makes room for others: it goes on at the
+//! A few calls begin at a time. One that is not done soon makes room for others: it goes on at the
 //! lowest priority, so that whoever uses up its time holds up nobody else.
 
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ const STRETCH: u32 = 8;
 /// Time that a call may take besides.
 const SLACK: Duration = Duration::from_secs(5);
 /// A call that takes longer makes room for others.
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(20);
 /// Most calls that have made room and go on.
 const MAX_SLOW: usize = 32;
 
