@@ -34,6 +34,10 @@ struct Args {
     #[arg(long, value_name = "DIR", env = "FORGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
 
+    /// Where runs are kept: postgres://USER@HOST/DATABASE, or sqlite://PATH [default: forge.db in the data directory]
+    #[arg(long, value_name = "URL", env = "FORGE_STORE", hide_env_values = true)]
+    store: Option<String>,
+
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE", env = "FORGE_CONFIG")]
     config: Option<PathBuf>,
@@ -59,8 +63,8 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn start() -> ExitCode {
     let args = Args::parse();
-    let Args { listen, data_dir, insecure, log, log_format, .. } = args;
-    let overrides = Overrides { listen, data_dir, insecure, log, log_format };
+    let Args { listen, data_dir, store, insecure, log, log_format, .. } = args;
+    let overrides = Overrides { listen, data_dir, store, insecure, log, log_format };
     let config = match config::load(args.config.as_deref(), overrides) {
         Ok(config) => config,
         Err(error) => return fail(2, &error.to_string()),
@@ -83,7 +87,7 @@ async fn run(config: &Config) -> Result<(), (u8, String)> {
         _ => (3, format!("cannot listen on {listen}: {error}")),
     })?;
     let address = listener.local_addr().map_err(|error| (3, format!("cannot listen on {listen}: {error}")))?;
-    let daemon = Daemon::prepare(config).map_err(|error| match &error {
+    let daemon = Daemon::prepare(config).await.map_err(|error| match &error {
         DaemonError::Agents(_) => (2, chain(&error)),
         _ => (3, chain(&error)),
     })?;

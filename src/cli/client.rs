@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
@@ -21,6 +22,8 @@ use crate::wire::control::{GetInfoRequest, GetInfoResponse};
 
 /// Time to reach a daemon.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Pause between attempts to find a daemon that is away.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// Time for an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Largest message of a daemon: a verdict holds the answer and all tool calls of its case.
@@ -34,6 +37,8 @@ pub(super) struct Client {
     pub(super) info: GetInfoResponse,
     channel: Channel,
     embedded: Option<Embedded>,
+    /// Time that the daemon may be away while something is done with it.
+    patience: Duration,
 }
 
 /// A daemon inside this process.
@@ -76,7 +81,7 @@ impl Client {
             ..Config::new(address, data_dir.path().to_owned())
         };
         let shutdown = CancellationToken::new();
-        let daemon = Daemon::prepare(&config).map_err(|error| failed("its data", &chain(&error)))?;
+        let daemon = Daemon::prepare(&config).await.map_err(|error| failed("its data", &chain(&error)))?;
         let task = tokio::spawn(daemon.serve(listener, shutdown.clone()));
         let embedded = Embedded { shutdown, task, _data_dir: data_dir };
         Self::open(format!("http://{address}"), &address.to_string(), Some(embedded)).await
@@ -101,7 +106,31 @@ impl Client {
                 format!("the daemon at {url} (version {}) speaks another revision of the protocol", info.version);
             return Err(CliError::new(Exit::CouldNotRun, message).hint("use a forgectl of the daemon's version"));
         }
-        Ok(Self { url, info, channel, embedded })
+        Ok(Self { url, info, channel, embedded, patience: Duration::ZERO })
+    }
+
+    /// The same client, which waits so long for a daemon that is away. One inside this process does not come back.
+    pub(super) fn waiting(self, patience: Duration) -> Self {
+        let patience = if self.is_embedded() { Duration::ZERO } else { patience };
+        Self { patience, ..self }
+    }
+
+    /// Time that the daemon may be away while something is done with it.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Does something again for as long as the daemon may be away. It must be harmless to do it twice.
+    pub(super) async fn again<T>(&self, act: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
+        let began = Instant::now();
+        loop {
+            match act().await {
+                Err(error) if error.is_away && began.elapsed() + PAUSE < self.patience => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                acted => return acted,
+            }
+        }
     }
 
     /// Whether the daemon runs inside this process.

@@ -58,6 +58,8 @@ pub struct CliError {
     pub exit: Exit,
     /// The daemon's machine-readable reason, if it came from there.
     pub reason: String,
+    /// Whether the daemon was not there, or is about to leave: it may come back.
+    pub is_away: bool,
     message: String,
     /// More lines, such as the findings in a suite.
     details: Vec<String>,
@@ -74,7 +76,7 @@ impl CliError {
     /// An error that says what could not be done.
     #[must_use]
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, reason: String::new(), message: message.into(), details: Vec::new(), hint: None }
+        Self { exit, reason: String::new(), is_away: false, message: message.into(), details: Vec::new(), hint: None }
     }
 
     /// The same with lines below it.
@@ -108,6 +110,7 @@ impl CliError {
         };
         let mut error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
         error.reason.clone_from(&reason);
+        error.is_away = status.code() == Code::Unavailable;
         match (reason.as_str(), status.code()) {
             (reasons::AGENT_INVALID, Code::NotFound) => {
                 error.hint("name a known agent, or give its address with the scheme: -n grpc://127.0.0.1:50051")

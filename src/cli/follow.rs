@@ -6,16 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use super::client::Client;
+use super::client::{Client, PAUSE};
 use super::{CliError, Exit};
 use crate::event::{Payload, RunEvent};
 use crate::wire::control::{Detail, WatchRunRequest, WatchRunResponse, watch_run_response};
 use crate::wire::event::run_event_from_proto;
 
-/// Time that a daemon may be away while its run is followed.
+/// Time that a daemon may be away at the least while its run is followed: connections break.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause between attempts to come back.
-const PAUSE: Duration = Duration::from_millis(200);
 /// A daemon says something every 15 s; one that is silent for so long is gone.
 const SILENCE: Duration = Duration::from_secs(45);
 
@@ -56,8 +54,9 @@ impl<'a> Follower<'a> {
             if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::DataLoss) {
                 return Err(CliError::of_status("following the run", &status));
             }
+            let patience = self.client.patience().max(PATIENCE);
             let since = *away_since.get_or_insert_with(Instant::now);
-            if since.elapsed() + PAUSE > PATIENCE {
+            if since.elapsed() + PAUSE > patience {
                 let message =
                     format!("lost the daemon at {} while following the run: {}", self.client.url, status.message());
                 return Err(CliError::new(Exit::CouldNotRun, message)

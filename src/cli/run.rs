@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ const OUTPUT_DIR: &str = "evals/results";
 const CHUNK: usize = 256 << 10;
 /// Time for a bundle on its way.
 const UPLOAD: Duration = Duration::from_mins(30);
+/// Time that a daemon may be away when nothing is said: it is being restarted.
+const WAIT: Duration = Duration::from_mins(1);
 /// Time for a daemon to read the suites and accept a run.
 const CREATE: Duration = Duration::from_mins(2);
 
@@ -87,6 +89,11 @@ pub(super) struct RunArgs {
     /// Run a daemon inside this process even if FORGE_DAEMON is set
     #[arg(long, conflicts_with = "detach", help_heading = "Daemon")]
     daemon_free: bool,
+
+    /// Wait so long for a daemon that goes away while the run is followed; it goes on with its runs when it is back
+    /// [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse, help_heading = "Daemon")]
+    wait: Option<Timeout>,
 
     /// Cases at the same time [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -315,6 +322,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         Some(url) => Client::connect(&url).await?,
         None => Client::embed().await?,
     };
+    let client = client.waiting(args.wait.as_ref().map_or(WAIT, |wait| wait.duration));
     if client.is_embedded() {
         say("no daemon given: running one inside this process");
     }
@@ -464,13 +472,15 @@ async fn create(client: &Client, spec: &RunSpec, packed: File) -> Result<Run, Cl
         client.ask_within(CREATE, "starting the run", runs.create_run(request.clone())).await
     };
     // The daemon has the bundle if the same was sent before; asking is cheaper than sending.
-    let created = match create().await {
+    let packed = std::sync::Arc::new(packed);
+    let created = client.again(async || match create().await {
         Err(error) if error.reason == BUNDLE_MISSING => {
-            upload(client, spec, packed).await?;
-            create().await?
+            upload(client, spec, &packed).await?;
+            create().await
         }
-        created => created?,
-    };
+        created => created,
+    });
+    let created = created.await?;
     read_run(created.run)
 }
 
@@ -482,14 +492,16 @@ pub(super) fn read_run(run: Option<pb::Run>) -> Result<Run, CliError> {
         .map_err(|error| unreadable(error.to_string()))
 }
 
-async fn upload(client: &Client, spec: &RunSpec, mut packed: File) -> Result<(), CliError> {
+async fn upload(client: &Client, spec: &RunSpec, packed: &std::sync::Arc<File>) -> Result<(), CliError> {
     use pb::upload_bundle_request::Frame;
     let bundle = spec_to_proto(spec).bundle.unwrap_or_default();
     // Read as the daemon takes it. What cannot be read ends the stream, and the daemon says that bytes are missing.
-    packed.seek(SeekFrom::Start(0)).map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?;
+    let (packed, mut position) = (std::sync::Arc::clone(packed), 0);
     let chunks = std::iter::from_fn(move || {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let read = packed.by_ref().take(CHUNK as u64).read_to_end(&mut chunk).ok()?;
+        let mut chunk = vec![0; CHUNK];
+        let read = packed.read_at(&mut chunk, position).ok()?;
+        chunk.truncate(read);
+        position += read as u64;
         (read > 0).then_some(Frame::Chunk(chunk))
     });
     let frames = std::iter::once(Frame::Header(bundle)).chain(chunks);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use super::status::{of_describe, of_directory, of_wire};
+use super::status::{of_describe, of_directory, of_store, of_wire};
 use crate::peer::directory::{Directory, Known};
+use crate::store::Store;
 use crate::wire::call::description_to_proto;
 use crate::wire::control as pb;
 use crate::wire::control::agent_registry_service_server::AgentRegistryService;
@@ -21,11 +22,12 @@ const DEFAULT_PAGE: usize = 100;
 
 pub(super) struct Agents {
     directory: Arc<Directory>,
+    store: Arc<Store>,
 }
 
 impl Agents {
-    pub(super) fn new(directory: Arc<Directory>) -> Self {
-        Self { directory }
+    pub(super) fn new(directory: Arc<Directory>, store: Arc<Store>) -> Self {
+        Self { directory, store }
     }
 
     fn known(&self, name: &str) -> Result<Known, Status> {
@@ -50,7 +52,9 @@ impl AgentRegistryService for Agents {
             let probe = self.directory.find(&agent.agent_id, &targets).map_err(|error| of_directory(&error))?;
             described = Some(probe.describe(PATIENCE).await.map_err(|error| of_describe(&error))?.0);
         }
-        self.directory.register(&agent.agent_id, &agent.target, labels).map_err(|error| of_directory(&error))?;
+        let (id, target) = (&agent.agent_id, &agent.target);
+        self.directory.register(id, target, labels.clone()).map_err(|error| of_directory(&error))?;
+        self.store.put_agent(id, target, &labels).await.map_err(|error| of_store(&error))?;
         if described.is_some() {
             self.directory.note(&agent.agent_id, described.as_ref());
         }
@@ -97,7 +101,9 @@ impl AgentRegistryService for Agents {
         &self,
         request: Request<pb::RemoveAgentRequest>,
     ) -> Result<Response<pb::RemoveAgentResponse>, Status> {
-        self.directory.remove(&request.into_inner().agent_id).map_err(|error| of_directory(&error))?;
+        let name = request.into_inner().agent_id;
+        self.directory.remove(&name).map_err(|error| of_directory(&error))?;
+        self.store.remove_agent(&name).await.map_err(|error| of_store(&error))?;
         Ok(Response::new(pb::RemoveAgentResponse {}))
     }
 }

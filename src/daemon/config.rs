@@ -24,8 +24,12 @@ const SCRIPT_MEMORY: RangeInclusive<usize> = 1 << 20..=4 << 30;
 pub struct Config {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Where bundles are kept.
+    /// Where bundles are kept, and runs if nothing else is said.
     pub data_dir: PathBuf,
+    /// Where runs are kept: `postgres://…` or `sqlite://PATH`; `None`: a file in the data directory.
+    pub store: Option<String>,
+    /// What becomes of runs that a daemon has left behind.
+    pub on_restart: OnRestart,
     /// Whether an address may be used that others can reach.
     pub insecure: bool,
     /// Agents by name: URLs.
@@ -57,6 +61,8 @@ impl Config {
         Self {
             listen,
             data_dir,
+            store: None,
+            on_restart: OnRestart::Resume,
             insecure: false,
             agents: BTreeMap::new(),
             allowed_targets: AllowedTargets::default(),
@@ -70,6 +76,16 @@ impl Config {
             log_format: LogFormat::Text,
         }
     }
+}
+
+/// What becomes of runs that were going on when the daemon ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnRestart {
+    /// They go on: cases that had their verdict keep it, the others are begun again.
+    Resume,
+    /// They end, and are errored.
+    Abort,
 }
 
 /// How log lines are written.
@@ -89,6 +105,8 @@ pub struct Overrides {
     pub listen: Option<String>,
     /// See [`Config::data_dir`].
     pub data_dir: Option<PathBuf>,
+    /// See [`Config::store`].
+    pub store: Option<String>,
     /// See [`Config::insecure`].
     pub insecure: bool,
     /// See [`Config::log`].
@@ -134,6 +152,8 @@ pub enum ConfigError {
 struct File {
     listen: Option<String>,
     data_dir: Option<PathBuf>,
+    store: Option<String>,
+    on_restart: Option<OnRestart>,
     insecure: Option<bool>,
     agents: Option<BTreeMap<String, String>>,
     allowed_targets: Option<Vec<String>>,
@@ -188,6 +208,14 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
     let data_dir =
         data_dir.ok_or_else(|| value("data_dir", "is not set, and there is no home directory".to_owned()))?;
     let mut config = Config::new(listen, data_dir);
+    config.store = overrides.store.or(file.store);
+    if let Some(store) = &config.store
+        && !["sqlite://", "postgres://", "postgresql://"].iter().any(|start| store.starts_with(start))
+    {
+        // It may hold a password.
+        return Err(value("store", "must begin with postgres:// or sqlite://".to_owned()));
+    }
+    config.on_restart = file.on_restart.unwrap_or(config.on_restart);
     config.insecure = overrides.insecure || file.insecure.unwrap_or(false);
     config.agents = file.agents.unwrap_or_default();
     if let Some(patterns) = file.allowed_targets {

@@ -12,20 +12,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::config::Config;
+use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan};
+use super::status::chain;
 use crate::bundle::BundleError;
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
+use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::plan::{PlanError, RunSpec};
-use crate::run::{Control, Farewells, Job, RunScripts, execute, suite_infos};
+use crate::plan::{Plan, PlanError, RunSpec};
+use crate::run::{Control, Done, Farewells, Job, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
-use crate::store::{Store, StoreError};
+use crate::store::{CaseRow, Store, StoreError};
 use crate::suite::error::SuiteErrors;
+use crate::suite::registry::Registry;
 use crate::usage::Prices;
-use crate::verdict::Totals;
+use crate::verdict::baseline::Baseline;
+use crate::verdict::{Outcome, Totals};
 
 /// Events of a run that wait to be stored; the run waits when there are more.
 const UNSTORED_EVENTS: usize = 1024;
@@ -154,6 +158,34 @@ impl Manager {
             return Err(CreateError::Stopping);
         }
         spec.prices.fill_from(&self.prices);
+        let parts = self.assemble(&spec).await?;
+        let plan = &parts.plan;
+        let run = Run {
+            run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
+            state: State::Queued,
+            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
+            created_at: Timestamp::now(),
+            finished_at: None,
+            last_sequence: 0,
+            error: None,
+            warnings: Vec::new(),
+            agent: None,
+            agent_endpoint: parts.agent.url.clone(),
+            suites: suite_infos(plan),
+            spec,
+        };
+        if validate_only {
+            return Ok((run, false));
+        }
+        let (run, deduplicated) = self.store().create_run(run, request_id).await?;
+        if !deduplicated {
+            self.start(parts.into_job(run.clone(), Done::default()));
+        }
+        Ok((run, deduplicated))
+    }
+
+    /// Everything that a run needs besides itself.
+    async fn assemble(&self, spec: &RunSpec) -> Result<Parts, CreateError> {
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
@@ -181,28 +213,39 @@ impl Manager {
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
-        let run = Run {
-            run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
-            state: State::Queued,
-            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
-            created_at: Timestamp::now(),
-            finished_at: None,
-            last_sequence: 0,
-            error: None,
-            warnings: Vec::new(),
-            agent: None,
-            agent_endpoint: agent.url.clone(),
-            suites: suite_infos(&plan),
-            spec,
-        };
-        if validate_only {
-            return Ok((run, false));
+        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot })
+    }
+
+    /// Goes on with the runs that a daemon has left behind, or ends them.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub async fn take_up(&self, what: OnRestart) -> Result<(), StoreError> {
+        for left in self.store.going_on().await? {
+            let (run, cases) = self.store.take_up(&left.run_id).await?;
+            let parts = match what {
+                OnRestart::Resume => self.assemble(&run.spec).await.map_err(|error| chain(&error)),
+                OnRestart::Abort => {
+                    Err("the daemon was restarted, and is configured not to go on with runs".to_owned())
+                }
+            };
+            match parts {
+                Ok(parts) => {
+                    tracing::info!(run = %run.run_id, done = cases.len(), "a run goes on");
+                    let is_cancelling = run.state == State::Cancelling;
+                    let run_id = run.run_id.clone();
+                    self.start(parts.into_job(run.clone(), done(&run, cases)));
+                    if is_cancelling && let Some(control) = self.lock().get(&run_id) {
+                        control.cancel(CancelReason::User);
+                    }
+                }
+                Err(why) => {
+                    tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
+                    abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}")).await?;
+                }
+            }
         }
-        let (run, deduplicated) = self.store().create_run(run, request_id).await?;
-        if !deduplicated {
-            self.start(Job { run: run.clone(), plan, agent, baselines, registry, parties, scripts, snapshot });
-        }
-        Ok((run, deduplicated))
+        Ok(())
     }
 
     fn start(&self, job: Job) {
@@ -212,7 +255,7 @@ impl Manager {
             control.stop(CancelReason::Shutdown);
         }
         let (store, farewells, permits) = (Arc::clone(&self.store), self.farewells.clone(), Arc::clone(&self.permits));
-        let controls = Arc::clone(&self.controls);
+        let (controls, stopping) = (Arc::clone(&self.controls), self.stopping.clone());
         self.tasks.spawn(async move {
             let run_id = job.run.run_id.clone();
             let _permit = tokio::select! {
@@ -228,7 +271,7 @@ impl Manager {
                 tracing::error!(run = %run_id, "the engine panicked");
             }
             let ended = match stored {
-                Ok(()) => end_if_abandoned(&store, &run_id).await,
+                Ok(()) => end_if_abandoned(&store, &run_id, stopping.is_cancelled()).await,
                 Err(error) => Err(error),
             };
             match ended {
@@ -283,21 +326,59 @@ async fn write_log(store: &Store, run_id: &str, mut drafts: mpsc::Receiver<Draft
     Ok(())
 }
 
-/// Ends a run whose engine died before it could, so that nobody waits for it for ever.
-async fn end_if_abandoned(store: &Store, run_id: &str) -> Result<(), StoreError> {
+/// Ends a run whose engine died before it could, so that nobody waits for it for ever. One that is to go on another time is
+/// left as it is.
+async fn end_if_abandoned(store: &Store, run_id: &str, is_stopping: bool) -> Result<(), StoreError> {
     let run = store.run(run_id).await?;
-    if run.state.is_final() {
+    if run.state.is_final() || is_stopping {
         return Ok(());
     }
+    abandon(store, run, "DAEMON_FAILED", "the daemon failed while it executed this run").await
+}
+
+/// Ends a run that nobody goes on with.
+async fn abandon(store: &Store, run: Run, reason: &str, message: &str) -> Result<(), StoreError> {
+    let run_id = &run.run_id.clone();
     let fault = Fault {
         code: tonic::Code::Internal.into(),
-        reason: "DAEMON_FAILED".to_owned(),
-        message: "the daemon failed while it executed this run".to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
         origin: FaultOrigin::Daemon,
         retryable: true,
     };
     let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
     store.append(run_id, vec![Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) }]).await
+}
+
+/// What a run needs besides itself.
+struct Parts {
+    plan: Plan,
+    agent: Agent,
+    baselines: Vec<Baseline>,
+    registry: Option<Registry>,
+    parties: HashMap<String, Agent>,
+    scripts: Option<RunScripts>,
+    snapshot: Option<Agent>,
+}
+
+impl Parts {
+    fn into_job(self, run: Run, done: Done) -> Job {
+        let Self { plan, agent, baselines, registry, parties, scripts, snapshot } = self;
+        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, done }
+    }
+}
+
+/// How far a run came, by the cases that it had begun.
+fn done(run: &Run, cases: Vec<CaseRow>) -> Done {
+    let mut done = Done { events: run.last_sequence, ..Done::default() };
+    for row in cases {
+        let key = (row.suite, row.case_id, row.repeat);
+        match row.outcome.as_deref().and_then(Outcome::named) {
+            Some(outcome) => drop(done.finished.insert(key, outcome)),
+            None => drop(done.begun.insert(key, row.attempt)),
+        }
+    }
+    done
 }
 
 /// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but

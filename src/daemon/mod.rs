@@ -24,12 +24,12 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::store::Store;
 use crate::store::bundles::{Bundles, BundlesError};
+use crate::store::{Store, StoreError};
 use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
 use crate::wire::control::info_service_server::InfoServiceServer;
 use crate::wire::control::run_service_server::RunServiceServer;
-use config::Config;
+use config::{Config, OnRestart};
 use manager::Manager;
 
 /// Time that connections have to end after the last run ended.
@@ -60,6 +60,9 @@ pub enum DaemonError {
         #[source]
         source: std::io::Error,
     },
+    /// What is kept cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The server gave up.
     #[error("serving")]
     Serve(#[from] tonic::transport::Error),
@@ -74,6 +77,7 @@ pub struct Daemon {
     manager: Arc<Manager>,
     directory: Arc<Directory>,
     drain: Duration,
+    on_restart: OnRestart,
     /// Holds the data directory for this daemon alone, as long as it is open.
     _lock: std::fs::File,
 }
@@ -83,13 +87,25 @@ impl Daemon {
     ///
     /// # Errors
     /// When the data directory or an agent of the configuration cannot be used.
-    pub fn prepare(config: &Config) -> Result<Self, DaemonError> {
+    pub async fn prepare(config: &Config) -> Result<Self, DaemonError> {
         let lock = lock(&config.data_dir)?;
         let bundles = Arc::new(Bundles::open(&config.data_dir, config.max_bundle_bytes)?);
         let directory = Arc::new(Directory::new(&config.agents, config.allowed_targets.clone())?);
-        let store = Arc::new(Store::new(config.keep_runs));
+        let store = Arc::new(Store::open(config.store.as_deref(), &config.data_dir, config.keep_runs).await?);
+        for (name, url, labels) in store.agents().await? {
+            // What is not allowed any more, or is configured now, is not taken from there.
+            if let Err(error) = directory.register(&name, &url, labels) {
+                tracing::warn!(agent = ?name, %error, "an agent that was added once is left out");
+            }
+        }
         let manager = Manager::new(store, Arc::clone(&directory), bundles, config);
-        Ok(Self { manager: Arc::new(manager), directory, drain: config.drain, _lock: lock })
+        Ok(Self {
+            manager: Arc::new(manager),
+            directory,
+            drain: config.drain,
+            on_restart: config.on_restart,
+            _lock: lock,
+        })
     }
 
     /// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
@@ -98,7 +114,8 @@ impl Daemon {
     /// # Errors
     /// When the server gives up.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
-        let Self { manager, directory, drain, _lock } = self;
+        let Self { manager, directory, drain, on_restart, _lock } = self;
+        manager.take_up(on_restart).await?;
         let (health, health_service) = tonic_health::server::health_reporter();
         let services = [
             "",
@@ -126,7 +143,7 @@ impl Daemon {
                 RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
                     .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
             )
-            .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory)))
+            .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))))
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener).with_nodelay(Some(true)),
                 closed.clone().cancelled_owned(),
@@ -150,6 +167,7 @@ impl Daemon {
             () = stop => {}
         }
         manager.farewells().finish().await;
+        manager.store().close().await;
         tracing::info!("stopped");
         Ok(())
     }

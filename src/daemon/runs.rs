@@ -11,11 +11,12 @@ use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::report::{Format, Verdicts};
+use crate::store::Filter;
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
 use crate::wire::run::run_to_proto;
 use crate::wire::spec::{bundle_from_proto, spec_from_proto};
-use crate::wire::value::WireError;
+use crate::wire::value::{WireError, some_text};
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;
@@ -69,7 +70,8 @@ impl RunService for Runs {
             }
         }
         incoming.finish().await.map_err(|error| of_bundles(&error))?;
-        let mut used = self.manager.store().used_bundles();
+        let used = self.manager.store().used_bundles().await;
+        let mut used = used.map_err(|error| of_store(&error))?;
         used.insert(digest);
         bundles.prune(used).await;
         Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: false }))
@@ -90,7 +92,7 @@ impl RunService for Runs {
     type WatchRunStream = watch::Responses;
 
     async fn watch_run(&self, request: Request<pb::WatchRunRequest>) -> Result<Response<Self::WatchRunStream>, Status> {
-        let watch = Watch::new(Arc::clone(self.manager.store()), request.into_inner())?;
+        let watch = Watch::new(Arc::clone(self.manager.store()), request.into_inner()).await?;
         Ok(Response::new(watch.responses()))
     }
 
@@ -106,8 +108,9 @@ impl RunService for Runs {
             Ok(size) => size.min(MAX_PAGE),
             Err(_) => return Err(of_wire(&WireError::new("page_size", "must not be negative"))),
         };
-        let before = (!request.page_token.is_empty()).then_some(request.page_token.as_str());
-        let mut runs = self.manager.store().runs(before, size + 1).await;
+        let filter = Filter { before: some_text(request.page_token), ..Filter::default() };
+        let runs = self.manager.store().runs(&filter, size + 1).await;
+        let mut runs = runs.map_err(|error| of_store(&error))?;
         let more = runs.len() > size;
         runs.truncate(size);
         let next_page_token = runs.last().filter(|_| more).map(|run| run.run_id.clone()).unwrap_or_default();

@@ -41,7 +41,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(store: Arc<Store>, request: pb::WatchRunRequest) -> Result<Self, Status> {
+    pub(super) async fn new(store: Arc<Store>, request: pb::WatchRunRequest) -> Result<Self, Status> {
         let calls = request.detail() == pb::Detail::Calls;
         let patterns = request.case_patterns.iter().map(|pattern| {
             regex::RegexBuilder::new(pattern).size_limit(1 << 20).build().map_err(|error| {
@@ -50,7 +50,7 @@ impl Watch {
         });
         Ok(Self {
             patterns: patterns.collect::<Result<_, _>>()?,
-            newest: store.newest(&request.run_id).map_err(|error| of_store(&error))?,
+            newest: store.newest(&request.run_id).await.map_err(|error| of_store(&error))?,
             store,
             run_id: request.run_id,
             follow: request.follow,

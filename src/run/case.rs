@@ -230,6 +230,10 @@ async fn standard(
 
 /// Ends a case, and with it the run if that is what its owner wants.
 async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Result<(), LogClosed> {
+    if result.cause == Some(Cause::Cancelled) && shared.control.is_suspending() {
+        // It is begun anew another time.
+        return Ok(());
+    }
     let is_passed_over = result.cause == Some(Cause::Cancelled) && shared.control.is_failing_fast();
     let result = if is_passed_over {
         CaseResult { earlier: result.earlier, ..CaseResult::passed_over(result.transcript) }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-use super::case_ref;
+use super::{Done, case_ref};
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
@@ -34,8 +34,22 @@ pub(super) struct Journal {
 type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
-    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run) -> Self {
-        Self { events, run: Arc::new(Mutex::new(run)), passed: Arc::default() }
+    /// Goes on with the log of a run, of which so much is `done`.
+    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done) -> Self {
+        let mut passed: HashMap<CaseKey, bool> = HashMap::new();
+        for ((suite, id, _), outcome) in &done.finished {
+            if matches!(outcome, Outcome::Passed | Outcome::Failed) {
+                let all = passed.entry((Arc::from(suite.as_str()), Arc::from(id.as_str()))).or_insert(true);
+                *all &= *outcome == Outcome::Passed;
+            }
+        }
+        Self { events, run: Arc::new(Mutex::new(run)), passed: Arc::new(Mutex::new(passed)) }
+    }
+
+    /// Whether every case has its end.
+    pub(super) fn is_whole(&self) -> bool {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.totals.finished() >= run.totals.total
     }
 
     /// The run as of its newest event.
@@ -98,6 +112,12 @@ impl Journal {
     }
 
     async fn write(&self, draft: Draft) -> Result<(), LogClosed> {
+        if let Payload::Warning(text) = &draft.payload
+            && self.run.lock().unwrap_or_else(PoisonError::into_inner).warnings.contains(text)
+        {
+            // Said before: by a daemon that is gone, if not by this one.
+            return Ok(());
+        }
         self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
         if let (Payload::CaseFinished(result), Some(case)) = (&draft.payload, &draft.case)
             && matches!(result.outcome, Outcome::Passed | Outcome::Failed)

@@ -35,7 +35,7 @@ use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
 use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
-use crate::verdict::{Blame, CaseResult, Cause};
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 pub use ask::with_test_mode;
 use journal::Journal;
 pub use journal::LogClosed;
@@ -89,6 +89,11 @@ impl Control {
         self.stop.cancelled().await;
     }
 
+    /// Whether the run is to go on another time: what has no verdict is left open.
+    fn is_suspending(&self) -> bool {
+        self.stop.is_cancelled() && self.reason() == CancelReason::Shutdown
+    }
+
     /// Whether the run ends because a case did not pass.
     fn is_failing_fast(&self) -> bool {
         self.stop.is_cancelled() && self.reason() == CancelReason::FailFast
@@ -129,6 +134,8 @@ struct Shared {
     others: Mutex<HashMap<String, Arc<Callee>>>,
     /// What the script after the run is going to be told; `None`: there is none.
     results: Option<Mutex<Results>>,
+    /// Cases that a daemon that is gone has begun, with the last attempt.
+    begun: HashMap<CaseKey, u32>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -213,6 +220,33 @@ pub struct Job {
     pub scripts: Option<RunScripts>,
     /// Whom to ask for the values of snapshot tokens; `None`: the plan has what there is.
     pub snapshot: Option<Agent>,
+    /// What a daemon that is gone has done of it.
+    pub done: Done,
+}
+
+/// Suite, id and repetition of a case.
+pub type CaseKey = (String, String, u32);
+
+/// How far a run came before its daemon ended.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    /// Events of its log.
+    pub events: u64,
+    /// Cases with a verdict.
+    pub finished: HashMap<CaseKey, Outcome>,
+    /// Cases that were begun and have none, with the last attempt.
+    pub begun: HashMap<CaseKey, u32>,
+}
+
+impl Done {
+    /// Whether the case has no verdict yet.
+    fn is_open(&self, case: &PlannedCase) -> bool {
+        !self.finished.contains_key(&key_of(case))
+    }
+}
+
+fn key_of(case: &PlannedCase) -> CaseKey {
+    (case.suite.path.clone(), case.head().id.clone(), case.repeat)
 }
 
 /// Executes a run to its end and writes its log to `events`.
@@ -228,22 +262,32 @@ pub async fn execute(
     let mut run = job.run.clone();
     run.state = State::Running;
     run.agent_endpoint = job.agent.url.clone();
-    let journal = Journal::new(events, run.clone());
-    journal.run(Payload::RunStarted(Box::new(run))).await?;
-    journal.planned(&job.plan.cases).await?;
+    let journal = Journal::new(events, run.clone(), &job.done);
+    let is_bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Errored);
+    if run.spec.fail_fast && job.done.finished.values().any(is_bad) {
+        control.cancel(CancelReason::FailFast);
+    }
+    if job.done.events == 0 {
+        journal.run(Payload::RunStarted(Box::new(run))).await?;
+    }
+    // The first event was the start, and behind it stand these.
+    let planned = usize::try_from(job.done.events.saturating_sub(1)).unwrap_or(usize::MAX);
+    journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await?;
+    let open: Vec<PlannedCase> = job.plan.cases.iter().filter(|case| job.done.is_open(case)).cloned().collect();
     let prepared = match prepare(&job, &journal, &control).await? {
         Ok(prepared) => prepared,
+        Err(Prevented::Stopped) if control.is_suspending() => return Ok(()),
         Err(Prevented::Stopped) => {
             let not_run = || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why());
-            journal.not_run(&job.plan.cases, not_run).await?;
+            journal.not_run(&open, not_run).await?;
             return finish(&journal, State::Cancelled, None, None).await;
         }
         Err(Prevented::Trouble { fault, cause, blame }) => {
-            journal.not_run(&job.plan.cases, || CaseResult::not_run(cause, blame, &fault.message)).await?;
+            journal.not_run(&open, || CaseResult::not_run(cause, blame, &fault.message)).await?;
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, parties, scripts, .. } = job;
+    let Job { run, plan, agent, baselines, parties, scripts, done, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     let results = run.spec.hooks.after.is_some().then(Mutex::default);
@@ -261,10 +305,14 @@ pub async fn execute(
         scripts,
         others: Mutex::default(),
         results,
+        begun: done.begun,
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);
-    let trouble = around(&shared, plan.cases).await?;
+    let trouble = around(&shared, open).await?;
+    if control.is_suspending() && !journal.is_whole() {
+        return Ok(());
+    }
     let comparisons = compare(&suites, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
     // A run that was told to end when every case had its verdict has lost nothing.

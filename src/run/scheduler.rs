@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::{LogClosed, Shared, case, case_ref};
+use super::{LogClosed, Shared, case, case_ref, key_of};
 use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
@@ -36,7 +36,9 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
         };
         // The semaphore is never closed, and the loop runs while a case waits.
         let (Ok(permit), Some(planned)) = (permit, waiting.next()) else { break };
-        let case = case_ref(&planned);
+        let mut case = case_ref(&planned);
+        // What was begun and has no verdict is begun anew.
+        case.attempt += shared.begun.get(&key_of(&planned)).copied().unwrap_or(0);
         let task = {
             let (shared, case) = (Arc::clone(&shared), case.clone());
             async move {
@@ -48,6 +50,9 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
     }
     while let Some(ended) = tasks.join_next_with_id().await {
         reap(&shared, &mut running, ended).await?;
+    }
+    if shared.control.is_suspending() {
+        return Ok(());
     }
     let rest: Vec<PlannedCase> = waiting.collect();
     let why = shared.control.why();

@@ -1,24 +1,43 @@
 //! What the daemon keeps: runs with their logs, and the bundles they read.
 //!
 //! A run's log is numbered without gaps, and an event is stored before anybody sees it. Watchers are cursors: they read
-//! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Everything lives in
-//! memory here, the shape of the interface is that of a database: that is why writing is `async` and can fail.
+//! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Events are stored in
+//! blocks, those of all runs together in one transaction after the other ([`writer`]); of runs that go on the newest stay
+//! at hand ([`live`]), everything else is read from the database ([`database`]).
 //!
-//! The number of runs is bounded: of those that are over, the oldest are forgotten first. The size of a log is bounded by
-//! what its cases may send. Bundles are files ([`bundles`]).
+//! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
 
 pub mod bundles;
+mod database;
+mod live;
+mod writer;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use prost::Message as _;
 use tokio::sync::watch;
 
-use crate::event::{Draft, Run, RunEvent};
+use crate::event::{Draft, Payload, Run, RunEvent, State};
+use crate::verdict::whole_millis;
+use crate::wire::control as pb;
+use crate::wire::event::{run_event_from_proto, run_event_to_proto};
+use database::{Batch, Block, Database, RunRow};
+pub use database::{CaseRow, Filter};
+use live::Live;
+use writer::Writer;
+
+/// The file of the database in the data directory.
+const FILE: &str = "forge.db";
+/// Bytes of events that a block holds, if one event is not larger.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Blocks that are read at a time.
+const BLOCKS: usize = 4;
 
 /// Why something could not be stored or found.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StoreError {
     /// No such run.
     #[error("there is no run {0:?}")]
@@ -29,37 +48,62 @@ pub enum StoreError {
     /// All runs that may be kept are still going on.
     #[error("{0} runs are waiting or running, which is the most there can be")]
     Full(usize),
+    /// The run goes on.
+    #[error("the run {0:?} is not over")]
+    NotOver(String),
+    /// The database was used by a later version of this program.
+    #[error("the store was written by a newer version of forge-daemon (its tables have version {0}); use that version")]
+    Newer(i64),
+    /// The database does not do what it is asked.
+    #[error("the store: {0}")]
+    Database(String),
+    /// What stands in the database is not what was written there.
+    #[error("the store holds something that cannot be read: {0}")]
+    Corrupt(String),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(chain(&error))
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ")
 }
 
 /// Keeps runs.
 #[derive(Debug)]
 pub struct Store {
     max_runs: usize,
-    inner: Mutex<Inner>,
+    database: Database,
+    writer: Writer,
+    /// Runs that are not over, and those that ended a moment ago.
+    live: Mutex<HashMap<String, Arc<Live>>>,
+    /// Held while a run is created: so many may be kept, and a request makes one.
+    creating: tokio::sync::Mutex<()>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    runs: HashMap<String, Log>,
-    /// Run ids, oldest first.
-    order: VecDeque<String>,
-    by_request: HashMap<String, String>,
-}
-
-#[derive(Debug)]
-struct Log {
-    run: Run,
-    request_id: String,
-    events: Vec<Arc<RunEvent>>,
-    newest: watch::Sender<u64>,
-}
-
-#[expect(clippy::unused_async, reason = "the interface is that of a database, which is asked over a wire")]
 impl Store {
-    /// An empty store that keeps so many runs, those that are over included.
-    #[must_use]
-    pub fn new(max_runs: usize) -> Self {
-        Self { max_runs, inner: Mutex::default() }
+    /// Opens the store: that at `url`, else a file in the data directory. It keeps so many runs, those that are over included.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not for this version.
+    pub async fn open(url: Option<&str>, data_dir: &Path, max_runs: usize) -> Result<Self, StoreError> {
+        let file = || Database::file_url(&data_dir.join(FILE));
+        let database = Database::open(&url.map_or_else(file, str::to_owned)).await?;
+        let writer = Writer::start(database.clone());
+        Ok(Self { max_runs, database, writer, live: Mutex::default(), creating: tokio::sync::Mutex::default() })
     }
 
     /// Adds a run. The same `request_id` with the same spec gives the run that is there already, and `true`.
@@ -67,27 +111,66 @@ impl Store {
     /// # Errors
     /// When the request id belongs to another request, or nothing more can be kept.
     pub async fn create_run(&self, run: Run, request_id: &str) -> Result<(Run, bool), StoreError> {
-        let mut inner = self.lock();
-        if !request_id.is_empty()
-            && let Some(existing) = inner.by_request.get(request_id).and_then(|id| inner.runs.get(id))
-        {
-            if existing.run.spec == run.spec {
-                return Ok((existing.run.clone(), true));
-            }
-            return Err(StoreError::RequestIdReused(request_id.to_owned()));
+        let _creating = self.creating.lock().await;
+        if let Some(existing) = self.of_request(request_id, &run).await? {
+            return Ok((existing, true));
         }
-        if inner.runs.len() >= self.max_runs {
-            inner.forget_oldest_run().ok_or(StoreError::Full(self.max_runs))?;
+        self.make_room().await?;
+        let row = RunRow::of(run);
+        if !self.database.create(&row, request_id).await? {
+            // Another daemon was faster.
+            let existing = self.of_request(request_id, &row.run).await?;
+            return existing.map(|run| (run, true)).ok_or_else(|| StoreError::RequestIdReused(request_id.to_owned()));
         }
-        let id = run.run_id.clone();
-        if !request_id.is_empty() {
-            inner.by_request.insert(request_id.to_owned(), id.clone());
-        }
-        let (newest, _) = watch::channel(0);
-        let request_id = request_id.to_owned();
-        inner.runs.insert(id.clone(), Log { run: run.clone(), request_id, events: Vec::new(), newest });
-        inner.order.push_back(id);
+        let run = row.run;
+        self.lock().insert(run.run_id.clone(), Arc::new(Live::new(run.clone())));
         Ok((run, false))
+    }
+
+    async fn of_request(&self, request_id: &str, run: &Run) -> Result<Option<Run>, StoreError> {
+        if request_id.is_empty() {
+            return Ok(None);
+        }
+        match self.database.run_of_request(request_id).await? {
+            Some(existing) if existing.spec == run.spec => self.run(&existing.run_id).await.map(Some),
+            Some(_) => Err(StoreError::RequestIdReused(request_id.to_owned())),
+            None => Ok(None),
+        }
+    }
+
+    /// Forgets the oldest runs that are over, so that there is room for one more.
+    async fn make_room(&self) -> Result<(), StoreError> {
+        let count = self.database.count().await?;
+        if count < self.max_runs {
+            return Ok(());
+        }
+        let over = count - self.going_on().await?.len();
+        let keep = over.saturating_sub(count + 1 - self.max_runs);
+        let old = self.database.old_runs(keep).await?;
+        if old.is_empty() {
+            return Err(StoreError::Full(self.max_runs));
+        }
+        for run_id in old {
+            self.forget(&run_id).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a run that is over.
+    ///
+    /// # Errors
+    /// When there is no such run, or it goes on.
+    pub async fn remove(&self, run_id: &str) -> Result<(), StoreError> {
+        if !self.run(run_id).await?.state.is_final() {
+            return Err(StoreError::NotOver(run_id.to_owned()));
+        }
+        self.forget(run_id).await
+    }
+
+    async fn forget(&self, run_id: &str) -> Result<(), StoreError> {
+        self.database.remove(run_id).await?;
+        self.lock().remove(run_id);
+        Ok(())
     }
 
     /// A run as of its newest event.
@@ -95,104 +178,252 @@ impl Store {
     /// # Errors
     /// When there is no such run.
     pub async fn run(&self, run_id: &str) -> Result<Run, StoreError> {
-        self.with_log(run_id, |log| log.run.clone())
+        if let Some(live) = self.live(run_id) {
+            return Ok(live.run());
+        }
+        self.database.run(run_id).await?.ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))
     }
 
     /// Whether a run is over, and the number of its newest event.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// When there is no such run, or its log cannot be written any more.
     pub async fn progress(&self, run_id: &str) -> Result<(bool, u64), StoreError> {
-        self.with_log(run_id, |log| (log.run.state.is_final(), log.run.last_sequence))
+        if let Some(live) = self.live(run_id) {
+            return live.progress();
+        }
+        let run = self.run(run_id).await?;
+        Ok((run.state.is_final(), run.last_sequence))
     }
 
-    /// Runs, newest first: at most `limit` of those older than `before`.
-    pub async fn runs(&self, before: Option<&str>, limit: usize) -> Vec<Run> {
-        let inner = self.lock();
-        let newest_first = inner.order.iter().rev();
-        let older: Box<dyn Iterator<Item = &String>> = match before {
-            None => Box::new(newest_first),
-            Some(before) => Box::new(newest_first.skip_while(move |id| *id != before).skip(1)),
-        };
-        older.take(limit).filter_map(|id| inner.runs.get(id)).map(|log| log.run.clone()).collect()
+    /// Runs, newest first: at most `limit` of those that the filter names.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn runs(&self, filter: &Filter, limit: usize) -> Result<Vec<Run>, StoreError> {
+        let stored = self.database.runs(filter, limit).await?;
+        Ok(stored.into_iter().map(|run| self.live(&run.run_id).map_or(run, |live| live.run())).collect())
     }
 
-    /// Appends events to a run's log; they get the next numbers, all of them or none.
+    /// Runs that are not over, oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn going_on(&self) -> Result<Vec<Run>, StoreError> {
+        let states = [State::Queued, State::Running, State::Cancelling].map(|state| state.name().to_owned());
+        let filter = Filter { states: states.into(), ..Filter::default() };
+        let mut runs = self.database.runs(&filter, usize::from(u16::MAX)).await?;
+        runs.reverse();
+        Ok(runs)
+    }
+
+    /// Goes on with a run that was stored by a daemon that is gone, and gives the cases that it had begun.
     ///
     /// # Errors
     /// When there is no such run.
+    pub async fn take_up(&self, run_id: &str) -> Result<(Run, Vec<CaseRow>), StoreError> {
+        let run = self.run(run_id).await?;
+        let cases = self.database.cases(run_id).await?;
+        self.lock().insert(run_id.to_owned(), Arc::new(Live::new(run.clone())));
+        Ok((run, cases))
+    }
+
+    /// Appends events to a run's log; they get the next numbers, all of them or none. When this returns, they are stored.
+    ///
+    /// # Errors
+    /// When there is no such run, or they cannot be stored; then the run is over.
     pub async fn append(&self, run_id: &str, drafts: Vec<Draft>) -> Result<(), StoreError> {
+        let live = self.live(run_id).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))?;
         let at = Timestamp::now();
-        self.with_log(run_id, |log| {
-            for draft in drafts {
-                let sequence = log.run.last_sequence + 1;
-                let event = draft.stored(sequence, at);
-                log.run.apply(&event.payload);
-                log.run.last_sequence = sequence;
-                log.events.push(Arc::new(event));
-            }
-            log.newest.send_replace(log.run.last_sequence);
-        })
+        let (mut run, mut events) = (live.run(), Vec::with_capacity(drafts.len()));
+        let mut batch = Batch::default();
+        for draft in drafts {
+            let event = draft.stored(run.last_sequence + 1, at);
+            run.apply(&event.payload);
+            run.last_sequence = event.sequence;
+            batch.cases.extend(case_row(run_id, &event));
+            events.push(Arc::new(event));
+        }
+        // A case that is begun and ended at once is one row.
+        last_of_each(&mut batch.cases);
+        batch.blocks = blocks(run_id, &events);
+        let is_over = run.state.is_final();
+        batch.runs.push(RunRow::of(run.clone()));
+        if let Err(error) = self.writer.write(batch).await {
+            live.fail(&error);
+            return Err(error);
+        }
+        live.publish(run, events);
+        if is_over {
+            // Whoever follows it has a cursor of his own.
+            self.lock().remove(run_id);
+        }
+        Ok(())
     }
 
     /// Marks a run without an event, such as being cancelled.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// When there is no such run, or it cannot be stored.
     pub async fn mark_cancelling(&self, run_id: &str) -> Result<Run, StoreError> {
-        self.with_log(run_id, |log| {
-            if !log.run.state.is_final() {
-                log.run.state = crate::event::State::Cancelling;
-            }
-            log.run.clone()
-        })
+        let Some(live) = self.live(run_id) else { return self.run(run_id).await };
+        let Some(run) = live.mark(State::Cancelling) else { return Ok(live.run()) };
+        self.writer.write(Batch { runs: vec![RunRow::of(run.clone())], ..Batch::default() }).await?;
+        Ok(run)
     }
 
     /// At most `limit` events with numbers above `after`, in order.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// When there is no such run, or its log cannot be read.
     pub async fn read(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Arc<RunEvent>>, StoreError> {
-        self.with_log(run_id, |log| {
-            let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.events.len());
-            log.events[from..].iter().take(limit).cloned().collect()
-        })
+        let live = self.live(run_id);
+        if let Some(events) = live.as_ref().and_then(|live| live.recent(after, limit)) {
+            return Ok(events);
+        }
+        if live.is_none() {
+            self.run(run_id).await?;
+        }
+        let mut events = Vec::new();
+        for block in self.database.blocks(run_id, after, BLOCKS).await? {
+            let mut bytes = block.as_slice();
+            while !bytes.is_empty() {
+                let corrupt = |error: String| StoreError::Corrupt(format!("an event of the run {run_id}: {error}"));
+                let event =
+                    pb::RunEvent::decode_length_delimited(&mut bytes).map_err(|error| corrupt(error.to_string()))?;
+                let event = run_event_from_proto(event).map_err(|error| corrupt(error.to_string()))?;
+                events.extend(event.filter(|event| event.sequence > after).map(Arc::new));
+                if events.len() == limit {
+                    return Ok(events);
+                }
+            }
+        }
+        Ok(events)
     }
 
     /// The number of a run's newest event, to wait on.
     ///
     /// # Errors
     /// When there is no such run.
-    pub fn newest(&self, run_id: &str) -> Result<watch::Receiver<u64>, StoreError> {
-        self.with_log(run_id, |log| log.newest.subscribe())
+    pub async fn newest(&self, run_id: &str) -> Result<watch::Receiver<u64>, StoreError> {
+        match self.live(run_id) {
+            Some(live) => Ok(live.newest()),
+            None => Ok(watch::channel(self.run(run_id).await?.last_sequence).1),
+        }
+    }
+
+    /// The verdicts on cases of that id, newest run first.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn history(&self, case_id: &str, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
+        self.database.history(case_id, limit).await
     }
 
     /// The bundles that runs use.
-    #[must_use]
-    pub fn used_bundles(&self) -> HashSet<[u8; 32]> {
-        self.lock().runs.values().map(|log| log.run.spec.bundle).collect()
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn used_bundles(&self) -> Result<HashSet<[u8; 32]>, StoreError> {
+        Ok(self.database.bundles().await?.into_iter().collect())
     }
 
-    fn with_log<T>(&self, run_id: &str, f: impl FnOnce(&mut Log) -> T) -> Result<T, StoreError> {
-        let mut inner = self.lock();
-        inner.runs.get_mut(run_id).map(f).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))
+    /// Agents that clients have added: name, address, labels.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn agents(&self) -> Result<Vec<(String, String, Vec<(String, String)>)>, StoreError> {
+        let agents = self.database.agents().await?;
+        let read = |(name, url, labels): (String, String, String)| {
+            let labels = serde_json::from_str(&labels).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+            Ok((name, url, labels))
+        };
+        agents.into_iter().map(read).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while the lock is held, and the maps are whole after every statement.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps an agent that a client has added.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub async fn put_agent(&self, name: &str, url: &str, labels: &[(String, String)]) -> Result<(), StoreError> {
+        let labels = serde_json::to_string(labels).map_err(|error| StoreError::Database(error.to_string()))?;
+        self.database.put_agent(name, url, &labels).await
+    }
+
+    /// Forgets an agent that a client has added.
+    ///
+    /// # Errors
+    /// When that cannot be stored.
+    pub async fn remove_agent(&self, name: &str) -> Result<(), StoreError> {
+        self.database.remove_agent(name).await
+    }
+
+    /// Stores what is on its way, and closes the database.
+    pub async fn close(&self) {
+        self.writer.close().await;
+        self.database.close().await;
+    }
+
+    fn live(&self, run_id: &str) -> Option<Arc<Live>> {
+        self.lock().get(run_id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    /// Forgets the oldest finished run.
-    fn forget_oldest_run(&mut self) -> Option<()> {
-        let is_over = |id: &String| self.runs.get(id).is_none_or(|log| log.run.state.is_final());
-        let position = self.order.iter().position(is_over)?;
-        let id = self.order.remove(position)?;
-        if let Some(log) = self.runs.remove(&id) {
-            self.by_request.remove(&log.request_id);
-        }
-        Some(())
+/// What an event says about its case, for the table of cases.
+fn case_row(run_id: &str, event: &RunEvent) -> Option<CaseRow> {
+    let case = event.case.as_ref()?;
+    let row = CaseRow {
+        run_id: run_id.to_owned(),
+        suite: case.suite.to_string(),
+        case_id: case.case_id.to_string(),
+        repeat: case.repeat,
+        attempt: case.attempt,
+        outcome: None,
+        cause: None,
+        blame: None,
+        flaky: false,
+        duration_ms: 0,
+        at: event.at,
+    };
+    match &event.payload {
+        Payload::CaseStarted { .. } => Some(row),
+        Payload::CaseFinished(result) => Some(CaseRow {
+            outcome: Some(result.outcome.name().to_owned()),
+            cause: result.cause.map(|cause| cause.name().to_owned()),
+            blame: result.blame.map(|blame| blame.name().to_owned()),
+            flaky: result.is_flaky(),
+            duration_ms: whole_millis(result.transcript.duration),
+            ..row
+        }),
+        _ => None,
     }
+}
+
+/// Keeps the last row of each case: a statement must not change a row twice.
+fn last_of_each(rows: &mut Vec<CaseRow>) {
+    let mut seen = HashSet::new();
+    rows.reverse();
+    rows.retain(|row| seen.insert((row.suite.clone(), row.case_id.clone(), row.repeat)));
+    rows.reverse();
+}
+
+/// Events as blocks.
+fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for event in events {
+        let sequence = event.sequence;
+        match blocks.last_mut().filter(|block| block.body.len() < BLOCK_BYTES) {
+            Some(block) => block.last = sequence,
+            None => blocks.push(Block { run_id: run_id.to_owned(), first: sequence, last: sequence, body: Vec::new() }),
+        }
+        if let Some(block) = blocks.last_mut() {
+            // Into memory, which grows.
+            let _ = run_event_to_proto(event).encode_length_delimited(&mut block.body);
+        }
+    }
+    blocks
 }

@@ -33,6 +33,12 @@ impl Outcome {
             Self::Errored => "errored",
         }
     }
+
+    /// The outcome of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Passed, Self::Failed, Self::Skipped, Self::Errored].into_iter().find(|outcome| outcome.name() == name)
+    }
 }
 
 /// Why a case did not pass.

@@ -28,7 +28,8 @@ impl WireError {
 }
 
 /// A text that is left empty where there is none.
-pub(super) fn some_text(text: String) -> Option<String> {
+#[must_use]
+pub fn some_text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 

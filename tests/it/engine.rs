@@ -11,7 +11,7 @@ use forge::conversation::{CancelReason, ToolMode};
 use forge::event::{Draft, Payload, Run, State};
 use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
-use forge::run::{Control, Farewells, Job, execute, suite_infos};
+use forge::run::{Control, Done, Farewells, Job, execute, suite_infos};
 use forge::suite;
 use forge::suite::timeout::Timeout;
 use forge::usage::Price;
@@ -365,6 +365,7 @@ impl Setup {
                 parties: HashMap::new(),
                 scripts: None,
                 snapshot,
+                done: Done::default(),
             },
             events,
             farewells.clone(),
@@ -692,7 +693,7 @@ async fn an_agent_that_does_not_read() {
     assert_eq!((result.cause, result.transcript.tool_calls.len()), (Some(Cause::Timeout), 200));
     assert!(outcomes.took < Duration::from_millis(10_100), "{:?}", outcomes.took);
 
-    let cancel_after = Some((Duration::from_secs(1), CancelReason::Shutdown));
+    let cancel_after = Some((Duration::from_secs(1), CancelReason::User));
     let outcomes = Setup { cancel_after, ..Setup::cases(vec![("*", script)], &cases) }.run().await;
     assert_eq!(outcomes.of("a").cause, Some(Cause::Cancelled));
     assert!(outcomes.took < Duration::from_millis(1_100), "{:?}", outcomes.took);

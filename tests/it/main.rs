@@ -7,6 +7,7 @@
 //! - `attachments`: files of cases, by a real server and the real client
 //! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
+//! - `chaos`: a daemon that is killed again and again
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
@@ -17,6 +18,7 @@
 mod answers;
 mod attachments;
 mod attempts;
+mod chaos;
 mod engine;
 mod generators;
 mod http;

@@ -60,6 +60,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.end().is_some()
+    }
+
     /// The next line on stdout that holds `text`.
     pub(crate) fn line_with(&mut self, text: &str) -> String {
         loop {
@@ -131,6 +135,15 @@ impl Place {
         let mut daemon = Running::start(command);
         let url = format!("http://{}", daemon.address());
         (daemon, url)
+    }
+
+    /// A daemon where one was before, with what that one has kept.
+    pub(crate) fn daemon_at(&self, url: &str) -> Running {
+        let mut command = command(DAEMON, &self.path().join("daemon"));
+        command.args(["--listen", url.trim_start_matches("http://"), "--data-dir", "data"]);
+        let mut daemon = Running::start(command);
+        daemon.address();
+        daemon
     }
 
     /// A scripted agent, and its URL.

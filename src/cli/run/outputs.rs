@@ -63,18 +63,20 @@ pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) ->
     for suite in &run.suites {
         // Named after file and run, both of which are ours; never after what stands in a file.
         let file = suite.path.rsplit('/').next().unwrap_or_default();
-        let stem = file.strip_suffix(".jsonl").or_else(|| file.strip_suffix(".json")).unwrap_or(file);
+        let ending = [".jsonl", ".json", ".ts", ".js"].into_iter().find_map(|ending| file.strip_suffix(ending));
+        let stem = ending.unwrap_or(file);
         let mut name = format!("{stem}.{}.json", run.run_id);
         let mut number = 2;
         while used.contains(&name) {
             name = format!("{stem}.{}.{number}.json", run.run_id);
             number += 1;
         }
-        fetch(client, &run.run_id, &suite.path, &args.output_dir().join(&name)).await?;
+        let file = args.output_dir().join(&name);
+        client.again(async || fetch(client, &run.run_id, &suite.path, &file).await).await?;
         used.push(name);
     }
     for file in &args.output {
-        fetch(client, &run.run_id, "", file).await?;
+        client.again(async || fetch(client, &run.run_id, "", file).await).await?;
     }
     Ok(())
 }

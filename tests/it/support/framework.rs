@@ -14,7 +14,7 @@ use forge::event::{self, CaseRef, Payload, State};
 use forge::json::Json;
 use forge::plan::{RunSpec, plan};
 use forge::report::{Verdict, jsonl};
-use forge::run::{Control, Farewells, Job, execute, suite_infos, with_test_mode};
+use forge::run::{Control, Done, Farewells, Job, execute, suite_infos, with_test_mode};
 use forge::suite::source::{Param, Source};
 use forge::suite::template::Data;
 use forge::suite::timeout::Timeout;
@@ -530,7 +530,17 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         suites: suite_infos(&plan),
     };
     let (events, mut drafts) = mpsc::channel(16);
-    let job = Job { run, plan, agent, baselines: Vec::new(), registry: None, parties, scripts: None, snapshot: None };
+    let job = Job {
+        run,
+        plan,
+        agent,
+        baselines: Vec::new(),
+        registry: None,
+        parties,
+        scripts: None,
+        snapshot: None,
+        done: Done::default(),
+    };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));
     let mut verdict = None;
     while let Some(draft) = drafts.recv().await {

@@ -1,0 +1,406 @@
+//! The SQL: everything that is asked of the database, in words that SQLite and PostgreSQL both know.
+
+use std::path::Path;
+use std::sync::Once;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prost::Message as _;
+use sqlx::any::{AnyPoolOptions, AnyRow};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyPool, AssertSqlSafe, Row as _, SqlSafeStr as _};
+
+use super::StoreError;
+use crate::event::Run;
+use crate::wire::control as pb;
+use crate::wire::run::{run_from_proto, run_to_proto};
+
+/// Connections, of which one writes.
+const CONNECTIONS: u32 = 4;
+/// Time for a connection, and for a lock of the database.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most rows of one statement: PostgreSQL and SQLite take at least 32,766 values.
+const ROWS: usize = 500;
+
+/// An open database, with the tables of this version.
+#[derive(Debug, Clone)]
+pub(super) struct Database {
+    pool: AnyPool,
+}
+
+/// Some events of a run that follow each other, as they are stored.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    pub(super) run_id: String,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) body: Vec<u8>,
+}
+
+/// What is known of a case: that it was started, or what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaseRow {
+    /// The run.
+    pub run_id: String,
+    /// Path of the suite.
+    pub suite: String,
+    /// Id of the case there.
+    pub case_id: String,
+    /// Which repetition, from 1.
+    pub repeat: u32,
+    /// The last attempt that was begun, from 1.
+    pub attempt: u32,
+    /// What came of it, in the words of reports; `None`: it has no verdict.
+    pub outcome: Option<String>,
+    /// Why it did not pass.
+    pub cause: Option<String>,
+    /// Who is to blame.
+    pub blame: Option<String>,
+    /// Whether it passed after it had failed.
+    pub flaky: bool,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// When it was started, or had its verdict.
+    pub at: Timestamp,
+}
+
+/// A run as it is stored.
+pub(super) struct RunRow {
+    pub(super) run: Run,
+    pub(super) body: Vec<u8>,
+}
+
+impl RunRow {
+    pub(super) fn of(run: Run) -> Self {
+        let body = run_to_proto(&run).encode_to_vec();
+        Self { run, body }
+    }
+}
+
+/// What belongs together: all of it is written, or nothing.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) blocks: Vec<Block>,
+    pub(super) cases: Vec<CaseRow>,
+    pub(super) runs: Vec<RunRow>,
+}
+
+/// Which runs are listed.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only those older than this one.
+    pub before: Option<String>,
+    /// Only those of this agent, by the name that the runs use.
+    pub agent: Option<String>,
+    /// Only those in one of these states, by their names. Empty: all.
+    pub states: Vec<String>,
+    /// Only those that were created at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only those that were created before this time.
+    pub until: Option<Timestamp>,
+}
+
+impl Database {
+    /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or `postgres://…`.
+    pub(super) async fn open(url: &str) -> Result<Self, StoreError> {
+        static DRIVERS: Once = Once::new();
+        DRIVERS.call_once(sqlx::any::install_default_drivers);
+        let is_sqlite = url.starts_with("sqlite:");
+        let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+        let options = options.after_connect(move |connection, _| {
+            Box::pin(async move {
+                if is_sqlite {
+                    // What is committed survives the end of this process, though not that of the machine.
+                    for pragma in
+                        ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 10000"]
+                    {
+                        sqlx::query(pragma).execute(&mut *connection).await?;
+                    }
+                }
+                Ok(())
+            })
+        });
+        let pool = options.connect(url).await?;
+        let sql = include_str!("migrations/0001_runs.sql").into_sql_str();
+        let migrations = vec![Migration::new(1, "runs".into(), MigrationType::Simple, sql, false)];
+        Migrator::with_migrations(migrations).run(&pool).await.map_err(|error| match error {
+            MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _) => {
+                StoreError::Newer(version)
+            }
+            other => StoreError::Database(super::chain(&other)),
+        })?;
+        Ok(Self { pool })
+    }
+
+    /// The address of a SQLite database in a file.
+    pub(super) fn file_url(path: &Path) -> String {
+        // In an address, these have a meaning of their own.
+        let path = path.to_string_lossy().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+        format!("sqlite://{path}?mode=rwc")
+    }
+
+    /// Writes batches in one transaction: all, or nothing.
+    pub(super) async fn write(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let blocks: Vec<&Block> = batches.iter().flat_map(|batch| &batch.blocks).collect();
+        for rows in blocks.chunks(ROWS) {
+            let sql = format!(
+                "INSERT INTO events (run_id, first_sequence, last_sequence, body) VALUES {}",
+                places(rows.len(), 4)
+            );
+            let mut query = sqlx::query(AssertSqlSafe(sql));
+            for Block { run_id, first, last, body } in rows {
+                query = query.bind(run_id.clone()).bind(int(*first)).bind(int(*last)).bind(body.clone());
+            }
+            query.execute(&mut *transaction).await?;
+        }
+        // A statement must not change a row twice, and those of one run never come from two batches at a time.
+        let cases: Vec<&CaseRow> = batches.iter().flat_map(|batch| &batch.cases).collect();
+        for rows in cases.chunks(ROWS) {
+            let sql = format!(
+                "INSERT INTO cases (run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at) \
+                 VALUES {} ON CONFLICT (run_id, suite, case_id, repetition) DO UPDATE SET attempt = excluded.attempt, \
+                 outcome = excluded.outcome, cause = excluded.cause, blame = excluded.blame, flaky = excluded.flaky, \
+                 duration_ms = excluded.duration_ms, at = excluded.at",
+                places(rows.len(), 11)
+            );
+            let mut query = sqlx::query(AssertSqlSafe(sql));
+            for row in rows {
+                query = query
+                    .bind(row.run_id.clone())
+                    .bind(row.suite.clone())
+                    .bind(row.case_id.clone())
+                    .bind(i64::from(row.repeat))
+                    .bind(i64::from(row.attempt))
+                    .bind(row.outcome.clone())
+                    .bind(row.cause.clone())
+                    .bind(row.blame.clone())
+                    .bind(i64::from(row.flaky))
+                    .bind(int(row.duration_ms))
+                    .bind(row.at.as_microsecond());
+            }
+            query.execute(&mut *transaction).await?;
+        }
+        for RunRow { run, body } in batches.iter().flat_map(|batch| &batch.runs) {
+            let sql = "UPDATE runs SET state = $1, finished_at = $2, last_sequence = $3, body = $4 WHERE run_id = $5";
+            sqlx::query(sql)
+                .bind(run.state.name())
+                .bind(run.finished_at.map(Timestamp::as_microsecond))
+                .bind(int(run.last_sequence))
+                .bind(body.clone())
+                .bind(run.run_id.clone())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Adds a run; `false` when there is one with this request id already.
+    pub(super) async fn create(&self, row: &RunRow, request_id: &str) -> Result<bool, StoreError> {
+        let sql = "INSERT INTO runs (run_id, request_id, agent, state, bundle, created_at, last_sequence, body) \
+                   VALUES ($1, $2, $3, $4, $5, $6, 0, $7) ON CONFLICT (request_id) DO NOTHING";
+        let run = &row.run;
+        let created = sqlx::query(sql)
+            .bind(run.run_id.clone())
+            .bind((!request_id.is_empty()).then(|| request_id.to_owned()))
+            .bind(run.spec.agent_id.clone())
+            .bind(run.state.name())
+            .bind(hex::encode(run.spec.bundle))
+            .bind(run.created_at.as_microsecond())
+            .bind(row.body.clone())
+            .execute(&self.pool)
+            .await?;
+        Ok(created.rows_affected() > 0)
+    }
+
+    /// The run of that id.
+    pub(super) async fn run(&self, run_id: &str) -> Result<Option<Run>, StoreError> {
+        let sql = "SELECT body FROM runs WHERE run_id = $1";
+        let row = sqlx::query(sql).bind(run_id.to_owned()).fetch_optional(&self.pool).await?;
+        row.map(|row| read_run(&row)).transpose()
+    }
+
+    /// The run that was created with that request id.
+    pub(super) async fn run_of_request(&self, request_id: &str) -> Result<Option<Run>, StoreError> {
+        let sql = "SELECT body FROM runs WHERE request_id = $1";
+        let row = sqlx::query(sql).bind(request_id.to_owned()).fetch_optional(&self.pool).await?;
+        row.map(|row| read_run(&row)).transpose()
+    }
+
+    /// Runs, newest first.
+    pub(super) async fn runs(&self, filter: &Filter, limit: usize) -> Result<Vec<Run>, StoreError> {
+        let mut conditions = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
+        let mut is = |condition: &str, value: &str| {
+            texts.push(value.to_owned());
+            conditions.push(format!("{condition} ${}", texts.len()));
+        };
+        if let Some(before) = &filter.before {
+            is("run_id <", before);
+        }
+        if let Some(agent) = &filter.agent {
+            is("agent =", agent);
+        }
+        if !filter.states.is_empty() {
+            let first = texts.len() + 1;
+            let places: Vec<String> = (first..).take(filter.states.len()).map(|place| format!("${place}")).collect();
+            conditions.push(format!("state IN ({})", places.join(", ")));
+            texts.extend(filter.states.iter().cloned());
+        }
+        let mut times = Vec::new();
+        for (condition, at) in [("created_at >=", filter.since), ("created_at <", filter.until)] {
+            let Some(at) = at else { continue };
+            times.push(at.as_microsecond());
+            conditions.push(format!("{condition} ${}", texts.len() + times.len()));
+        }
+        let conditions = if conditions.is_empty() { "1 = 1".to_owned() } else { conditions.join(" AND ") };
+        // Ids of runs are in the order of time.
+        let sql = format!("SELECT body FROM runs WHERE {conditions} ORDER BY run_id DESC LIMIT {limit}");
+        let mut query = sqlx::query(AssertSqlSafe(sql));
+        for text in texts {
+            query = query.bind(text);
+        }
+        for at in times {
+            query = query.bind(at);
+        }
+        let rows = query.fetch_all(&self.pool).await?;
+        rows.iter().map(read_run).collect()
+    }
+
+    /// Ids of all runs but the newest so many that are over.
+    pub(super) async fn old_runs(&self, keep: usize) -> Result<Vec<String>, StoreError> {
+        let limit = i64::try_from(keep).unwrap_or(i64::MAX);
+        let sql = "SELECT run_id FROM runs WHERE finished_at IS NOT NULL ORDER BY run_id DESC LIMIT 1000 OFFSET $1";
+        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.pool).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
+    }
+
+    /// How many runs there are.
+    pub(super) async fn count(&self) -> Result<usize, StoreError> {
+        let row = sqlx::query("SELECT COUNT(*) FROM runs").fetch_one(&self.pool).await?;
+        Ok(usize::try_from(get::<i64>(&row, 0)?).unwrap_or(0))
+    }
+
+    /// Removes a run with everything that belongs to it.
+    pub(super) async fn remove(&self, run_id: &str) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        for sql in [
+            "DELETE FROM events WHERE run_id = $1",
+            "DELETE FROM cases WHERE run_id = $1",
+            "DELETE FROM runs WHERE run_id = $1",
+        ] {
+            sqlx::query(sql).bind(run_id.to_owned()).execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Blocks of a run that hold events with numbers above `after`, in order.
+    pub(super) async fn blocks(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        let sql = format!(
+            "SELECT body FROM events WHERE run_id = $1 AND last_sequence > $2 ORDER BY first_sequence LIMIT {limit}"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(run_id.to_owned()).bind(int(after));
+        query.fetch_all(&self.pool).await?.iter().map(|row| get(row, 0)).collect()
+    }
+
+    /// The cases of a run that were begun.
+    pub(super) async fn cases(&self, run_id: &str) -> Result<Vec<CaseRow>, StoreError> {
+        let sql = "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at \
+                   FROM cases WHERE run_id = $1";
+        let rows = sqlx::query(sql).bind(run_id.to_owned()).fetch_all(&self.pool).await?;
+        rows.iter().map(read_case).collect()
+    }
+
+    /// The verdicts on cases of that id, newest run first.
+    pub(super) async fn history(&self, case_id: &str, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
+        let sql = format!(
+            "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at FROM cases \
+             WHERE case_id = $1 AND outcome IS NOT NULL ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(case_id.to_owned()).fetch_all(&self.pool).await?;
+        rows.iter().map(read_case).collect()
+    }
+
+    /// Digests of the bundles that runs use.
+    pub(super) async fn bundles(&self) -> Result<Vec<[u8; 32]>, StoreError> {
+        let rows = sqlx::query("SELECT DISTINCT bundle FROM runs").fetch_all(&self.pool).await?;
+        let digest = |row: &AnyRow| {
+            let text: String = get(row, 0)?;
+            let digest = hex::decode(&text).ok().and_then(|bytes| bytes.try_into().ok());
+            digest.ok_or_else(|| StoreError::Corrupt(format!("{text:?} is no digest of a bundle")))
+        };
+        rows.iter().map(digest).collect()
+    }
+
+    /// Agents that clients have added: name, address, labels as JSON.
+    pub(super) async fn agents(&self) -> Result<Vec<(String, String, String)>, StoreError> {
+        let rows = sqlx::query("SELECT name, url, labels FROM agents").fetch_all(&self.pool).await?;
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?))).collect()
+    }
+
+    /// Adds an agent, or replaces it.
+    pub(super) async fn put_agent(&self, name: &str, url: &str, labels: &str) -> Result<(), StoreError> {
+        let sql = "INSERT INTO agents (name, url, labels) VALUES ($1, $2, $3) \
+                   ON CONFLICT (name) DO UPDATE SET url = excluded.url, labels = excluded.labels";
+        sqlx::query(sql).bind(name.to_owned()).bind(url.to_owned()).bind(labels.to_owned()).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Forgets an agent.
+    pub(super) async fn remove_agent(&self, name: &str) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM agents WHERE name = $1").bind(name.to_owned()).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Closes all connections; what was committed is in the file.
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// `($1, $2), ($3, $4)` for so many rows and columns.
+fn places(rows: usize, columns: usize) -> String {
+    let row = |row: usize| {
+        let places: Vec<String> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    (0..rows).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// A value of a row; one of another type stands there only in a file that is not ours.
+fn get<'r, T>(row: &'r AnyRow, column: usize) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, sqlx::Any> + sqlx::Type<sqlx::Any>,
+{
+    row.try_get(column).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn read_run(row: &AnyRow) -> Result<Run, StoreError> {
+    let body: Vec<u8> = get(row, 0)?;
+    let run = pb::Run::decode(body.as_slice()).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    run_from_proto(run).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+fn read_case(row: &AnyRow) -> Result<CaseRow, StoreError> {
+    let small = |column: usize| Ok::<_, StoreError>(u32::try_from(get::<i64>(row, column)?).unwrap_or(u32::MAX));
+    let at = Timestamp::from_microsecond(get(row, 10)?).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(CaseRow {
+        run_id: get(row, 0)?,
+        suite: get(row, 1)?,
+        case_id: get(row, 2)?,
+        repeat: small(3)?,
+        attempt: small(4)?,
+        outcome: get(row, 5)?,
+        cause: get(row, 6)?,
+        blame: get(row, 7)?,
+        flaky: get::<i64>(row, 8)? != 0,
+        duration_ms: u64::try_from(get::<i64>(row, 9)?).unwrap_or(0),
+        at,
+    })
+}

@@ -1,0 +1,67 @@
+//! One writer for all runs: whatever waits while a transaction is on its way goes into the next one together.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::StoreError;
+use super::database::{Batch, Database};
+
+/// Batches that may wait; whoever comes later waits with them.
+const WAITING: usize = 256;
+
+type Waiting = (Batch, oneshot::Sender<Result<(), StoreError>>);
+
+/// The way to the task that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    batches: Mutex<Option<mpsc::Sender<Waiting>>>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(super) fn start(database: Database) -> Self {
+        let (sender, batches) = mpsc::channel(WAITING);
+        let task = tokio::spawn(write_all(database, batches));
+        Self { batches: Mutex::new(Some(sender)), task: tokio::sync::Mutex::new(Some(task)) }
+    }
+
+    /// Writes a batch; when this returns, it is stored.
+    pub(super) async fn write(&self, batch: Batch) -> Result<(), StoreError> {
+        let closed = || StoreError::Database("it is closed".to_owned());
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
+        let (done, stored) = oneshot::channel();
+        batches.send((batch, done)).await.map_err(|_| closed())?;
+        stored.await.map_err(|_| closed())?
+    }
+
+    /// Writes what waits, and ends.
+    pub(super) async fn close(&self) {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = self.task.lock().await.take() {
+            let _ = task.await;
+        }
+    }
+}
+
+async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
+    let mut waiting = Vec::new();
+    while batches.recv_many(&mut waiting, WAITING).await > 0 {
+        let (batches, done): (Vec<Batch>, Vec<_>) = waiting.drain(..).unzip();
+        let together = database.write(&batches).await;
+        for (batch, sender) in batches.iter().zip(done) {
+            // One that cannot be stored does not take the others along.
+            let written = match &together {
+                Err(_) if batches.len() > 1 => database.write(std::slice::from_ref(batch)).await,
+                written => written.clone(),
+            };
+            if let Err(error) = &written {
+                tracing::error!(%error, "something cannot be stored");
+            }
+            // Whoever does not wait any more does not need to know.
+            let _ = sender.send(written);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A daemon that is killed again and again while a run goes on: nothing is lost, nothing is run twice, and whoever follows the
+//! run sees what he would have seen without that.
+//!
+//! `make chaos` does it at length: FORGE_CHAOS_KILLS and FORGE_CHAOS_CASES say how often, and how many cases there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::processes::{DAEMON, Place, Running, SIDECAR, command};
+
+/// The agent answers after a moment.
+fn agent(wait_ms: usize) -> String {
+    format!(
+        r#"{{"replies": [
+            {{"on": "bad", "events": [{{"wait_ms": 5}}, {{"text": "no"}}]}},
+            {{"on": "*", "events": [{{"wait_ms": {wait_ms}}}, {{"text": "hello"}}]}}
+        ]}}"#
+    )
+}
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Cases of one call, some of which fail, and dialogues.
+fn suite(count: usize) -> String {
+    let case = |n: usize| match n % 10 {
+        0 => format!(
+            "{{\"id\": \"d{n}\", \"input\": \"hi\", \"simulator\": {{\"use\": \"user\"}}, \"max_turns\": 3, \
+             \"checkpoints\": [{{\"id\": \"never\", \"assertion\": {{\"type\": \"contains\", \"value\": \"bye\"}}}}]}}"
+        ),
+        1 => format!(
+            "{{\"id\": \"c{n}\", \"input\": \"bad\", \"assertions\": [{{\"type\": \"contains\", \"value\": \"hello\"}}]}}"
+        ),
+        _ => format!(
+            "{{\"id\": \"c{n}\", \"input\": \"hi\", \"assertions\": [{{\"type\": \"contains\", \"value\": \"hello\"}}]}}"
+        ),
+    };
+    (0..count).map(case).collect::<Vec<_>>().join("\n")
+}
+
+/// Of each case, what its line in the results says that does not depend on time.
+fn verdicts(place: &Place, file: &str) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(place.path().join(file)).expect("results");
+    let line = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let fields = line.as_object_mut().expect("an object");
+        for timely in ["duration_ms", "attempts"] {
+            fields.remove(timely);
+        }
+        let id = format!("{} #{}", line["id"], line["repeat"]);
+        (id, line.to_string())
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn killed_again_and_again() {
+    let kills = number("FORGE_CHAOS_KILLS", 8);
+    let count = number("FORGE_CHAOS_CASES", 120);
+    let place = Place::new();
+    place.write("user.json", r#"{"replies": [{"on": "*", "events": [{"text": "{\"input\": \"go on\"}"}]}]}"#);
+    // So long that the run is not over before the last kill.
+    place.write("agent.json", &agent(700 * kills / count));
+    place.write("t.jsonl", &suite(count));
+    let scripted = |script: &str| {
+        let mut agent = command(SIDECAR, place.path());
+        agent.args(["script", script, "--listen", "127.0.0.1:0"]);
+        let mut agent = Running::start(agent);
+        let url = format!("grpc://{}", agent.address());
+        (agent, url)
+    };
+    let ((_agent, url), (_user, user)) = (scripted("agent.json"), scripted("user.json"));
+    let user = format!("user={user}");
+    let run = |daemon: &str, file: &str| {
+        let args = ["run", "t.jsonl", "-n", &url, "--agent", &user, "--runs", "2", "--parallel", "4", "-o", file, "-q"];
+        place.forgectl(&[&args[..], &["--daemon", daemon]].concat())
+    };
+    let (quiet, quiet_url) = place.daemon();
+    let undisturbed = Running::start(run(&quiet_url, "quiet.jsonl")).end();
+    drop(quiet);
+
+    let home = place.path().join("chaos");
+    std::fs::create_dir_all(&home).expect("a folder");
+    let start = |address: &str| {
+        let mut daemon = command(DAEMON, &home);
+        daemon.args(["--listen", address, "--data-dir", "data"]);
+        let mut daemon = Running::start(daemon);
+        let address = daemon.address();
+        (daemon, address)
+    };
+    let (mut daemon, address) = start("127.0.0.1:0");
+    let daemon_url = format!("http://{address}");
+    let mut followed = Running::start(run(&daemon_url, "disturbed.jsonl"));
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut killed = 0;
+    let begun = Instant::now();
+    while killed < kills && !followed.has_ended() {
+        std::thread::sleep(Duration::from_millis(random.u64(5..400)));
+        daemon.signal("KILL");
+        drop(daemon);
+        (daemon, _) = start(&address);
+        killed += 1;
+        assert!(begun.elapsed() < Duration::from_hours(1), "it goes on for ever");
+    }
+    let disturbed = followed.end();
+    assert_eq!(killed, kills, "the run was over too soon");
+    assert_eq!(disturbed.code, undisturbed.code, "{}{}", disturbed.stdout, disturbed.stderr);
+    assert_eq!(disturbed.code, Some(1), "{}{}", disturbed.stdout, disturbed.stderr);
+    let (expected, found) = (verdicts(&place, "quiet.jsonl"), verdicts(&place, "disturbed.jsonl"));
+    assert_eq!(found.len(), 2 * count);
+    for (id, line) in &expected {
+        assert_eq!(found.get(id), Some(line), "{id}");
+    }
+    // In the log of the run each case has one verdict, and is not begun again behind it.
+    let list = place.run(&["runs", "list", "--daemon", &daemon_url]);
+    let id = list.stdout.split_whitespace().next().expect("a run").to_owned();
+    let log = place.run(&["watch", &id, "--cases", "--daemon", &daemon_url]).stdout;
+    let (mut ended, mut again) = (BTreeSet::new(), 0);
+    for line in log.lines() {
+        let mut parts = line.splitn(3, "  ");
+        let (Some(_), Some(id), Some(what)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let is_verdict = ["passed", "failed", "errored", "skipped"].iter().any(|word| what.starts_with(word));
+        if what.starts_with("started") {
+            assert!(!ended.contains(id), "{id} was begun again after its verdict");
+            again += 1;
+        } else if is_verdict {
+            assert!(ended.insert(id.to_owned()), "{id} has two verdicts");
+        }
+    }
+    assert_eq!(ended.len(), 2 * count, "{log}");
+    println!("{killed} kills, {} cases, {} begun again", 2 * count, again - 2 * count);
+}
