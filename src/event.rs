@@ -200,6 +200,10 @@ pub struct Run {
     pub agent_endpoint: String,
     /// The suites of the run, in order.
     pub suites: Vec<SuiteInfo>,
+    /// No further case starts until somebody says so.
+    pub paused: bool,
+    /// Cases at the same time from now on; `None`: what was asked for.
+    pub concurrency: Option<u32>,
 }
 
 /// Most warnings that a run keeps beside its log.

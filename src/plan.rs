@@ -82,6 +82,8 @@ pub struct RunSpec {
     pub prices: Prices,
     /// What runs before the first case and after the last.
     pub hooks: Hooks,
+    /// What its owner calls the run, sorted by key.
+    pub labels: Vec<(String, String)>,
 }
 
 impl RunSpec {
@@ -115,6 +117,7 @@ impl RunSpec {
             snapshot_agent: None,
             prices: Prices::default(),
             hooks: Hooks::default(),
+            labels: Vec::new(),
         }
     }
 

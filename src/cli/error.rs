@@ -110,7 +110,8 @@ impl CliError {
         };
         let mut error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
         error.reason.clone_from(&reason);
-        error.is_away = status.code() == Code::Unavailable;
+        // A status that has a cause was made up here, for a connection that broke.
+        error.is_away = status.code() == Code::Unavailable || std::error::Error::source(status).is_some();
         match (reason.as_str(), status.code()) {
             (reasons::AGENT_INVALID, Code::NotFound) => {
                 error.hint("name a known agent, or give its address with the scheme: -n grpc://127.0.0.1:50051")

@@ -4,6 +4,7 @@
 //! what to do.
 
 mod agents;
+mod cases;
 mod check;
 mod client;
 mod error;
@@ -51,10 +52,15 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Print the events of a run as they happen, from its beginning
     Watch(watch::WatchArgs),
-    /// List, show or cancel the runs of a daemon
+    /// List, show, change or remove the runs of a daemon
     Runs {
         #[command(subcommand)]
         command: runs::RunsCommand,
+    },
+    /// Show what came of a case over the runs of a daemon
+    Cases {
+        #[command(subcommand)]
+        command: cases::CasesCommand,
     },
     /// Turn a recorded dialogue into cases that begin with what was said, one a turn, as JSON lines
     History(history::HistoryArgs),
@@ -87,9 +93,10 @@ pub async fn main() -> ExitCode {
     // CI sets variables to nothing to say that they are not set.
     let daemon = daemon.filter(|url| !url.is_empty());
     let done = match command {
-        Command::Run(args) => run::run(daemon, *args).await,
+        Command::Run(args) => Box::pin(run::run(daemon, *args)).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
+        Command::Cases { command } => cases::cases(daemon, command).await,
         Command::History(args) => history::history(daemon, args).await,
         Command::Agents { command } => agents::agents(daemon, command).await,
         Command::Check(args) => check::check(&args),

@@ -235,6 +235,10 @@ pub(super) struct RunArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
+    /// A label to find the run again by, such as branch=main; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    label: Vec<(String, String)>,
+
     /// Start the run, print its id, and do not wait for it
     #[arg(long)]
     detach: bool,
@@ -258,6 +262,12 @@ enum Tools {
 }
 
 impl RunArgs {
+    /// Sorted, as a daemon has them; of two with the same key the last holds.
+    fn labels(&self) -> Vec<(String, String)> {
+        let labels: std::collections::BTreeMap<_, _> = self.label.iter().cloned().collect();
+        labels.into_iter().collect()
+    }
+
     fn hooks(&self) -> Hooks {
         Hooks { before: self.before.clone(), after: self.after.clone() }
     }
@@ -397,6 +407,7 @@ async fn run_on(
         snapshot_agent: args.snapshot_agent.clone(),
         prices: args.prices.clone(),
         hooks: args.hooks(),
+        labels: args.labels(),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {

@@ -1,13 +1,16 @@
 //! `forgectl runs`.
 
 use clap::Subcommand;
+use jiff::Timestamp;
 
+use super::agents::key_value;
 use super::client::Client;
 use super::run::{read_run, verdicts};
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
 use crate::report::{Shown, printable, summary};
 use crate::wire::control as pb;
+use crate::wire::run::time_to_proto;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RunsCommand {
@@ -16,6 +19,30 @@ pub(super) enum RunsCommand {
         /// Most runs to list
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
+
+        /// Only runs of this agent, as they name it
+        #[arg(long, value_name = "AGENT")]
+        agent: Option<String>,
+
+        /// Only runs with this suite, as reports name it
+        #[arg(long, value_name = "PATH")]
+        suite: Option<String>,
+
+        /// Only runs in this state; may be given several times
+        #[arg(long, value_name = "STATE", value_parser = state)]
+        outcome: Vec<pb::run::State>,
+
+        /// Only runs with this label; may be given several times
+        #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+        label: Vec<(String, String)>,
+
+        /// Only runs since then: a time such as 2026-11-28 or 2026-11-28T08:00:00Z, or how long ago, such as 2d
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        since: Option<Timestamp>,
+
+        /// Only runs before then
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        until: Option<Timestamp>,
     },
     /// Show a run; of one that is over, the summary that `run` printed
     Show {
@@ -29,12 +56,75 @@ pub(super) enum RunsCommand {
         #[arg(value_name = "RUN")]
         run_id: String,
     },
+    /// Hold a run: cases in flight end, and no other starts until `resume`
+    Pause {
+        /// Id of the run
+        #[arg(value_name = "RUN")]
+        run_id: String,
+    },
+    /// Let a run go on that was held
+    Resume {
+        /// Id of the run
+        #[arg(value_name = "RUN")]
+        run_id: String,
+    },
+    /// Change a run while it goes on
+    Set {
+        /// Id of the run
+        #[arg(value_name = "RUN")]
+        run_id: String,
+
+        /// Cases at the same time from now on
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        parallel: u32,
+    },
+    /// Remove a run that is over, with its log
+    Rm {
+        /// Id of the run
+        #[arg(value_name = "RUN")]
+        run_id: String,
+    },
+}
+
+/// A state of runs, by its name.
+fn state(text: &str) -> Result<pb::run::State, String> {
+    pb::run::State::from_str_name(&format!("STATE_{}", text.to_ascii_uppercase()))
+        .filter(|state| *state != pb::run::State::Unspecified)
+        .ok_or_else(|| "must be queued, running, cancelling, passed, failed, cancelled or errored".to_owned())
+}
+
+/// A point in time, or how long ago it is.
+fn time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        return Timestamp::now().checked_sub(ago).map_err(|error| error.to_string());
+    }
+    let read = text.parse::<Timestamp>().or_else(|_| format!("{text}T00:00:00Z").parse::<Timestamp>());
+    read.map_err(|_| "write it like 2026-11-28, 2026-11-28T08:00:00Z, or 2d for two days ago".to_owned())
 }
 
 pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
     match command {
-        RunsCommand::List { limit } => list(&client, limit).await,
+        RunsCommand::List { limit, agent, suite, outcome, label, since, until } => {
+            let filter = pb::ListRunsRequest {
+                agent_id: agent.unwrap_or_default(),
+                suite: suite.unwrap_or_default(),
+                states: outcome.into_iter().map(i32::from).collect(),
+                labels: label.into_iter().collect(),
+                since: since.map(time_to_proto),
+                until: until.map(time_to_proto),
+                ..pb::ListRunsRequest::default()
+            };
+            list(&client, limit, &filter).await
+        }
+        RunsCommand::Pause { run_id } => update(&client, &run_id, Some(true), None).await,
+        RunsCommand::Resume { run_id } => update(&client, &run_id, Some(false), None).await,
+        RunsCommand::Set { run_id, parallel } => update(&client, &run_id, None, Some(parallel)).await,
+        RunsCommand::Rm { run_id } => {
+            let request = pb::DeleteRunRequest { run_id };
+            client.ask("removing the run", client.runs().delete_run(request)).await?;
+            Ok(Exit::Passed)
+        }
         RunsCommand::Show { run_id } => show(&client, &run_id).await,
         RunsCommand::Cancel { run_id } => {
             let request = pb::CancelRunRequest { run_id, reason: "forgectl runs cancel".to_owned() };
@@ -46,12 +136,27 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
     }
 }
 
-async fn list(client: &Client, limit: usize) -> Result<Exit, CliError> {
+async fn update(
+    client: &Client,
+    run_id: &str,
+    paused: Option<bool>,
+    concurrency: Option<u32>,
+) -> Result<Exit, CliError> {
+    let request = pb::UpdateRunRequest { run_id: run_id.to_owned(), paused, concurrency };
+    let updated = client.ask("changing the run", client.runs().update_run(request)).await?;
+    let run = read_run(updated.run)?;
+    let parallel = run.concurrency.unwrap_or(run.spec.concurrency);
+    let state = if run.paused { "paused" } else { run.state.name() };
+    print(&format!("{} {state}, {parallel} at a time\n", run.run_id))?;
+    Ok(Exit::Passed)
+}
+
+async fn list(client: &Client, limit: usize, filter: &pb::ListRunsRequest) -> Result<Exit, CliError> {
     let mut page_token = String::new();
     let mut runs: Vec<Run> = Vec::new();
     while runs.len() < limit {
         let page_size = i32::try_from((limit - runs.len()).min(500)).unwrap_or(500);
-        let request = pb::ListRunsRequest { page_size, page_token };
+        let request = pb::ListRunsRequest { page_size, page_token, ..filter.clone() };
         let page = client.ask("asking for the runs", client.runs().list_runs(request)).await?;
         for run in page.runs {
             runs.push(read_run(Some(run))?);
@@ -74,7 +179,11 @@ fn line(run: &Run) -> String {
     let totals = &run.totals;
     let time = run.created_at.strftime("%Y-%m-%d %H:%M:%S");
     let counts = format!("{}/{}", totals.passed, totals.total);
-    format!("{}  {time}  {:<10}  {counts:>9}  {}", run.run_id, run.state.name(), printable(&run.spec.agent_id))
+    let state = if run.paused && !run.state.is_final() { "paused" } else { run.state.name() };
+    let labels = run.spec.labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let agent = std::iter::once(run.spec.agent_id.clone()).chain(labels).collect::<Vec<_>>().join("  ");
+    let agent = printable(&agent);
+    format!("{}  {time}  {state:<10}  {counts:>9}  {agent}", run.run_id)
 }
 
 async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {

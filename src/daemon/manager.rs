@@ -24,12 +24,12 @@ use crate::plan::{Plan, PlanError, RunSpec};
 use crate::run::{Control, Done, Farewells, Job, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
-use crate::store::{CaseRow, Store, StoreError};
+use crate::store::{CaseRow, Change, Store, StoreError};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::usage::Prices;
+use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
-use crate::verdict::{Outcome, Totals};
 
 /// Events of a run that wait to be stored; the run waits when there are more.
 const UNSTORED_EVENTS: usize = 1024;
@@ -171,6 +171,8 @@ impl Manager {
             warnings: Vec::new(),
             agent: None,
             agent_endpoint: parts.agent.url.clone(),
+            paused: false,
+            concurrency: None,
             suites: suite_infos(plan),
             spec,
         };
@@ -250,6 +252,7 @@ impl Manager {
 
     fn start(&self, job: Job) {
         let control = Control::default();
+        control.pace(job.run.paused, job.run.concurrency);
         self.lock().insert(job.run.run_id.clone(), control.clone());
         if self.stopping.is_cancelled() {
             control.stop(CancelReason::Shutdown);
@@ -287,9 +290,24 @@ impl Manager {
     /// # Errors
     /// When there is no such run.
     pub async fn cancel(&self, run_id: &str) -> Result<Run, StoreError> {
-        let run = self.store().mark_cancelling(run_id).await?;
+        let run = self.store().change(run_id, Change::Cancel).await?;
         if let Some(control) = self.lock().get(run_id) {
             control.cancel(CancelReason::User);
+        }
+        Ok(run)
+    }
+
+    /// Holds a run, lets it go on, or says how many of its cases may run at the same time.
+    ///
+    /// # Errors
+    /// When there is no such run, or it is over.
+    pub async fn pace(&self, run_id: &str, paused: Option<bool>, concurrency: Option<u32>) -> Result<Run, StoreError> {
+        let run = self.store().change(run_id, Change::Pace { paused, concurrency }).await?;
+        if run.state.is_final() {
+            return Err(StoreError::Over(run_id.to_owned()));
+        }
+        if let Some(control) = self.lock().get(run_id) {
+            control.pace(run.paused, run.concurrency);
         }
         Ok(run)
     }
@@ -373,7 +391,7 @@ fn done(run: &Run, cases: Vec<CaseRow>) -> Done {
     let mut done = Done { events: run.last_sequence, ..Done::default() };
     for row in cases {
         let key = (row.suite, row.case_id, row.repeat);
-        match row.outcome.as_deref().and_then(Outcome::named) {
+        match row.outcome {
             Some(outcome) => drop(done.finished.insert(key, outcome)),
             None => drop(done.begun.insert(key, row.attempt)),
         }

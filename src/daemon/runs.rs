@@ -10,13 +10,15 @@ use super::watch::{self, Watch};
 use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
+use crate::plan::MAX_CONCURRENCY;
 use crate::report::{Format, Verdicts};
-use crate::store::Filter;
+use crate::store::{CaseRow, Filter};
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
-use crate::wire::run::run_to_proto;
+use crate::wire::run::{run_to_proto, states_from_proto, time_from_proto, time_to_proto};
 use crate::wire::spec::{bundle_from_proto, spec_from_proto};
-use crate::wire::value::{WireError, some_text};
+use crate::wire::value::{WireError, duration_to_proto, some_text};
+use crate::wire::verdict::{blame_to_proto, cause_to_proto, outcome_to_proto};
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;
@@ -103,12 +105,16 @@ impl RunService for Runs {
 
     async fn list_runs(&self, request: Request<pb::ListRunsRequest>) -> Result<Response<pb::ListRunsResponse>, Status> {
         let request = request.into_inner();
-        let size = match usize::try_from(request.page_size) {
-            Ok(0) => DEFAULT_PAGE,
-            Ok(size) => size.min(MAX_PAGE),
-            Err(_) => return Err(of_wire(&WireError::new("page_size", "must not be negative"))),
+        let size = page_size(request.page_size).map_err(|error| of_wire(&error))?;
+        let filter = Filter {
+            states: states_from_proto(&request.states).map_err(|error| of_wire(&error))?,
+            before: some_text(request.page_token),
+            agent: some_text(request.agent_id),
+            suite: some_text(request.suite),
+            labels: request.labels.into_iter().collect(),
+            since: request.since.map(|at| time_from_proto(Some(at), "since")).transpose().map_err(|e| of_wire(&e))?,
+            until: request.until.map(|at| time_from_proto(Some(at), "until")).transpose().map_err(|e| of_wire(&e))?,
         };
-        let filter = Filter { before: some_text(request.page_token), ..Filter::default() };
         let runs = self.manager.store().runs(&filter, size + 1).await;
         let mut runs = runs.map_err(|error| of_store(&error))?;
         let more = runs.len() > size;
@@ -126,6 +132,39 @@ impl RunService for Runs {
         // With `?`, because the reason is a client's text and a log is read on terminals.
         tracing::info!(run = %run.run_id, reason = ?request.reason, "cancel asked for");
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    async fn update_run(
+        &self,
+        request: Request<pb::UpdateRunRequest>,
+    ) -> Result<Response<pb::UpdateRunResponse>, Status> {
+        let pb::UpdateRunRequest { run_id, paused, concurrency } = request.into_inner();
+        if concurrency.is_some_and(|most| !(1..=MAX_CONCURRENCY).contains(&most)) {
+            let problem = format!("must be from 1 to {MAX_CONCURRENCY}");
+            return Err(of_wire(&WireError::new("concurrency", problem)));
+        }
+        let run = self.manager.pace(&run_id, paused, concurrency).await.map_err(|error| of_store(&error))?;
+        Ok(Response::new(pb::UpdateRunResponse { run: Some(run_to_proto(&run)) }))
+    }
+
+    async fn delete_run(
+        &self,
+        request: Request<pb::DeleteRunRequest>,
+    ) -> Result<Response<pb::DeleteRunResponse>, Status> {
+        let run_id = request.into_inner().run_id;
+        self.manager.store().remove(&run_id).await.map_err(|error| of_store(&error))?;
+        tracing::info!(run = ?run_id, "a run was removed");
+        Ok(Response::new(pb::DeleteRunResponse {}))
+    }
+
+    async fn list_verdicts(
+        &self,
+        request: Request<pb::ListVerdictsRequest>,
+    ) -> Result<Response<pb::ListVerdictsResponse>, Status> {
+        let request = request.into_inner();
+        let size = page_size(request.page_size).map_err(|error| of_wire(&error))?;
+        let rows = self.manager.store().history(&request.case_id, size).await.map_err(|error| of_store(&error))?;
+        Ok(Response::new(pb::ListVerdictsResponse { verdicts: rows.iter().map(verdict_to_proto).collect() }))
     }
 
     type GetHistoryStream = history::Responses;
@@ -185,6 +224,33 @@ impl RunService for Runs {
             Err(error) => vec![Err(Status::internal(format!("the result cannot be written: {error}")))],
         });
         Ok(Response::new(tokio_stream::iter(Box::new(pieces) as Pieces)))
+    }
+}
+
+fn page_size(asked: i32) -> Result<usize, WireError> {
+    match usize::try_from(asked) {
+        Ok(0) => Ok(DEFAULT_PAGE),
+        Ok(size) => Ok(size.min(MAX_PAGE)),
+        Err(_) => Err(WireError::new("page_size", "must not be negative")),
+    }
+}
+
+/// What is stored of a verdict.
+fn verdict_to_proto(row: &CaseRow) -> pb::CaseVerdict {
+    pb::CaseVerdict {
+        run_id: row.run_id.clone(),
+        case: Some(pb::CaseRef {
+            suite: row.suite.clone(),
+            case_id: row.case_id.clone(),
+            repeat: row.repeat,
+            attempt: row.attempt,
+        }),
+        outcome: row.outcome.map_or(pb::Outcome::Unspecified, outcome_to_proto).into(),
+        cause: row.cause.map_or(pb::Cause::Unspecified, cause_to_proto).into(),
+        blame: row.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
+        flaky: row.flaky,
+        duration: Some(duration_to_proto(std::time::Duration::from_millis(row.duration_ms))),
+        at: Some(time_to_proto(row.at)),
     }
 }
 

@@ -119,6 +119,7 @@ pub fn of_store(error: &StoreError) -> Status {
         StoreError::RequestIdReused(_) => with_reason(Code::AlreadyExists, "REQUEST_ID_REUSED", message),
         StoreError::Full(_) => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", message),
         StoreError::NotOver(_) => with_reason(Code::FailedPrecondition, "RUN_NOT_OVER", message),
+        StoreError::Over(_) => with_reason(Code::FailedPrecondition, "RUN_OVER", message),
         StoreError::Newer(_) | StoreError::Database(_) | StoreError::Corrupt(_) => {
             with_reason(Code::DataLoss, "STORE_FAILED", message)
         }

@@ -137,6 +137,8 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Verdicts) {
             ..AgentCard::default()
         }),
         agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
+        paused: false,
+        concurrency: None,
         suites: vec![suite],
     };
     (run, verdicts(cases.into_iter().map(|(id, result)| ("evals/a.golden.json", id, result))))

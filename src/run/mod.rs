@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -69,9 +69,24 @@ pub struct Control {
     /// Cases in flight are cancelled too.
     cancel: CancellationToken,
     reason: Arc<OnceLock<CancelReason>>,
+    pace: watch::Sender<Pace>,
+}
+
+/// How fast cases may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Pace {
+    paused: bool,
+    /// Cases at the same time; `None`: what was asked for.
+    concurrency: Option<u32>,
 }
 
 impl Control {
+    /// Starts no further case while it is `paused`, and from now on at most so many at the same time; `None`: as many as was
+    /// asked for.
+    pub fn pace(&self, paused: bool, concurrency: Option<u32>) {
+        self.pace.send_replace(Pace { paused, concurrency });
+    }
+
     /// Lets the cases in flight end and starts no other.
     pub fn stop(&self, reason: CancelReason) {
         self.reason.get_or_init(|| reason);

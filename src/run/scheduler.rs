@@ -1,15 +1,14 @@
-//! Decides when a case may start: in the order of the plan, as many at a time as there are permits.
+//! Decides when a case may start: in the order of the plan, as many at a time as the run's owner and the agent allow.
 //!
-//! One task a case, owned by a `JoinSet`: nothing polls, a case that ends frees its permit in the same moment, and a case
-//! whose task dies is still reported.
+//! One task a case, owned by a `JoinSet`: nothing polls, a case that ends makes room in the same moment, and a case whose
+//! task dies is still reported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::{LogClosed, Shared, case, case_ref, key_of};
+use super::{LogClosed, Pace, Shared, case, case_ref, key_of};
 use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
@@ -19,32 +18,32 @@ type CaseTasks = JoinSet<Result<(), LogClosed>>;
 
 /// Runs all cases; those that are not started because the run is told to end are reported as not run.
 pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), LogClosed> {
-    let limit = shared.callee.description.max_concurrent_invocations.unwrap_or(u32::MAX).min(shared.spec.concurrency);
-    let permits = Arc::new(Semaphore::new(limit.max(1) as usize));
+    let most = shared.callee.description.max_concurrent_invocations.unwrap_or(u32::MAX);
+    let mut pace = shared.control.pace.subscribe();
     let mut tasks = CaseTasks::new();
     let mut running: HashMap<Id, CaseRef> = HashMap::new();
     let mut waiting = cases.into_iter();
     while waiting.len() > 0 {
-        let permit = tokio::select! {
+        let Pace { paused, concurrency } = *pace.borrow_and_update();
+        let limit = concurrency.unwrap_or(shared.spec.concurrency).min(most).max(1);
+        tokio::select! {
             biased;
             () = shared.control.stop.cancelled() => break,
             Some(ended) = tasks.join_next_with_id() => {
                 reap(&shared, &mut running, ended).await?;
                 continue;
             }
-            permit = Arc::clone(&permits).acquire_owned() => permit,
-        };
-        // The semaphore is never closed, and the loop runs while a case waits.
-        let (Ok(permit), Some(planned)) = (permit, waiting.next()) else { break };
+            () = std::future::ready(()), if !paused && tasks.len() < limit as usize => {}
+            Ok(()) = pace.changed() => continue,
+        }
+        // The loop runs while a case waits.
+        let Some(planned) = waiting.next() else { break };
         let mut case = case_ref(&planned);
         // What was begun and has no verdict is begun anew.
         case.attempt += shared.begun.get(&key_of(&planned)).copied().unwrap_or(0);
         let task = {
             let (shared, case) = (Arc::clone(&shared), case.clone());
-            async move {
-                let _permit = permit;
-                case::run(&shared, &planned, case).await
-            }
+            async move { case::run(&shared, &planned, case).await }
         };
         running.insert(tasks.spawn(task).id(), case);
     }

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use prost::Message as _;
 use sqlx::any::{AnyPoolOptions, AnyRow};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::{AnyPool, AssertSqlSafe, Row as _, SqlSafeStr as _};
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection as _, Row as _, SqlSafeStr as _};
 
 use super::StoreError;
 use crate::event::Run;
+use crate::verdict::{Blame, Cause, Outcome};
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, run_to_proto};
 
@@ -50,12 +51,12 @@ pub struct CaseRow {
     pub repeat: u32,
     /// The last attempt that was begun, from 1.
     pub attempt: u32,
-    /// What came of it, in the words of reports; `None`: it has no verdict.
-    pub outcome: Option<String>,
+    /// What came of it; `None`: it has no verdict.
+    pub outcome: Option<Outcome>,
     /// Why it did not pass.
-    pub cause: Option<String>,
+    pub cause: Option<Cause>,
     /// Who is to blame.
-    pub blame: Option<String>,
+    pub blame: Option<Blame>,
     /// Whether it passed after it had failed.
     pub flaky: bool,
     /// How long it took.
@@ -92,6 +93,10 @@ pub struct Filter {
     pub before: Option<String>,
     /// Only those of this agent, by the name that the runs use.
     pub agent: Option<String>,
+    /// Only those with this suite, by its path.
+    pub suite: Option<String>,
+    /// Only those with all of these labels.
+    pub labels: Vec<(String, String)>,
     /// Only those in one of these states, by their names. Empty: all.
     pub states: Vec<String>,
     /// Only those that were created at this time or later.
@@ -106,16 +111,17 @@ impl Database {
         static DRIVERS: Once = Once::new();
         DRIVERS.call_once(sqlx::any::install_default_drivers);
         let is_sqlite = url.starts_with("sqlite:");
+        // A pool would try again and again what is wrong once and for all.
+        let mut first = AnyConnection::connect(url).await?;
+        if is_sqlite {
+            prepare(&mut first).await?;
+        }
+        first.close().await?;
         let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
         let options = options.after_connect(move |connection, _| {
             Box::pin(async move {
                 if is_sqlite {
-                    // What is committed survives the end of this process, though not that of the machine.
-                    for pragma in
-                        ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 10000"]
-                    {
-                        sqlx::query(pragma).execute(&mut *connection).await?;
-                    }
+                    prepare(connection).await?;
                 }
                 Ok(())
             })
@@ -172,9 +178,9 @@ impl Database {
                     .bind(row.case_id.clone())
                     .bind(i64::from(row.repeat))
                     .bind(i64::from(row.attempt))
-                    .bind(row.outcome.clone())
-                    .bind(row.cause.clone())
-                    .bind(row.blame.clone())
+                    .bind(row.outcome.map(Outcome::name))
+                    .bind(row.cause.map(Cause::name))
+                    .bind(row.blame.map(Blame::name))
                     .bind(i64::from(row.flaky))
                     .bind(int(row.duration_ms))
                     .bind(row.at.as_microsecond());
@@ -198,13 +204,15 @@ impl Database {
 
     /// Adds a run; `false` when there is one with this request id already.
     pub(super) async fn create(&self, row: &RunRow, request_id: &str) -> Result<bool, StoreError> {
-        let sql = "INSERT INTO runs (run_id, request_id, agent, state, bundle, created_at, last_sequence, body) \
-                   VALUES ($1, $2, $3, $4, $5, $6, 0, $7) ON CONFLICT (request_id) DO NOTHING";
+        let sql = "INSERT INTO runs (run_id, request_id, agent, suites, labels, state, bundle, created_at, \
+                   last_sequence, body) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9) ON CONFLICT (request_id) DO NOTHING";
         let run = &row.run;
         let created = sqlx::query(sql)
             .bind(run.run_id.clone())
             .bind((!request_id.is_empty()).then(|| request_id.to_owned()))
             .bind(run.spec.agent_id.clone())
+            .bind(lines(run.spec.suites.iter().cloned()))
+            .bind(lines(run.spec.labels.iter().map(|(key, value)| format!("{key}={value}"))))
             .bind(run.state.name())
             .bind(hex::encode(run.spec.bundle))
             .bind(run.created_at.as_microsecond())
@@ -234,13 +242,20 @@ impl Database {
         let mut texts: Vec<String> = Vec::new();
         let mut is = |condition: &str, value: &str| {
             texts.push(value.to_owned());
-            conditions.push(format!("{condition} ${}", texts.len()));
+            let escape = if condition.ends_with("LIKE") { " ESCAPE '!'" } else { "" };
+            conditions.push(format!("{condition} ${}{escape}", texts.len()));
         };
         if let Some(before) = &filter.before {
             is("run_id <", before);
         }
         if let Some(agent) = &filter.agent {
             is("agent =", agent);
+        }
+        if let Some(suite) = &filter.suite {
+            is("suites LIKE", &pattern(suite));
+        }
+        for (key, value) in &filter.labels {
+            is("labels LIKE", &pattern(&format!("{key}={value}")));
         }
         if !filter.states.is_empty() {
             let first = texts.len() + 1;
@@ -360,6 +375,24 @@ impl Database {
     }
 }
 
+/// Sets up a connection to SQLite. What is committed survives the end of this process, though not that of the machine.
+async fn prepare(connection: &mut AnyConnection) -> sqlx::Result<()> {
+    for pragma in ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA busy_timeout = 10000"] {
+        sqlx::query(pragma).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Texts between line breaks.
+fn lines(texts: impl Iterator<Item = String>) -> String {
+    texts.fold("\n".to_owned(), |all, text| all + &text + "\n")
+}
+
+/// A pattern that finds one of [`lines`].
+fn pattern(text: &str) -> String {
+    format!("%\n{}\n%", text.replace('!', "!!").replace('%', "!%").replace('_', "!_"))
+}
+
 /// `($1, $2), ($3, $4)` for so many rows and columns.
 fn places(rows: usize, columns: usize) -> String {
     let row = |row: usize| {
@@ -375,6 +408,13 @@ where
     T: sqlx::Decode<'r, sqlx::Any> + sqlx::Type<sqlx::Any>,
 {
     row.try_get(column).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+/// A word of a list, if there is one.
+fn word<T>(row: &AnyRow, column: usize, named: fn(&str) -> Option<T>) -> Result<Option<T>, StoreError> {
+    let word: Option<String> = get(row, column)?;
+    let read = |word: String| named(&word).ok_or_else(|| StoreError::Corrupt(format!("{word:?} is no known word")));
+    word.map(read).transpose()
 }
 
 fn int(number: u64) -> i64 {
@@ -396,9 +436,9 @@ fn read_case(row: &AnyRow) -> Result<CaseRow, StoreError> {
         case_id: get(row, 2)?,
         repeat: small(3)?,
         attempt: small(4)?,
-        outcome: get(row, 5)?,
-        cause: get(row, 6)?,
-        blame: get(row, 7)?,
+        outcome: word(row, 5, Outcome::named)?,
+        cause: word(row, 6, Cause::named)?,
+        blame: word(row, 7, Blame::named)?,
         flaky: get::<i64>(row, 8)? != 0,
         duration_ms: u64::try_from(get::<i64>(row, 9)?).unwrap_or(0),
         at,

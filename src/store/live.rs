@@ -12,6 +12,20 @@ use crate::event::{Run, RunEvent, State};
 /// Most events that stay at hand; those before them are read from the database.
 const RECENT: usize = 2_048;
 
+/// What somebody wants of a run that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is to end.
+    Cancel,
+    /// It is to go on in another way; `None`: as it is.
+    Pace {
+        /// No further case starts.
+        paused: Option<bool>,
+        /// Cases at the same time.
+        concurrency: Option<u32>,
+    },
+}
+
 /// A run that goes on. Only what is stored is in here.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -46,13 +60,19 @@ impl Live {
         }
     }
 
-    /// Changes the state of a run that is not over.
-    pub(super) fn mark(&self, state: State) -> Option<Run> {
+    /// Changes a run that is not over.
+    pub(super) fn change(&self, change: Change) -> Option<Run> {
         let mut inner = self.lock();
         if inner.run.state.is_final() {
             return None;
         }
-        inner.run.state = state;
+        match change {
+            Change::Cancel => inner.run.state = State::Cancelling,
+            Change::Pace { paused, concurrency } => {
+                inner.run.paused = paused.unwrap_or(inner.run.paused);
+                inner.run.concurrency = concurrency.or(inner.run.concurrency);
+            }
+        }
         Some(inner.run.clone())
     }
 
@@ -61,9 +81,10 @@ impl Live {
         let last = run.last_sequence;
         {
             let mut inner = self.lock();
-            // Somebody may have cancelled it meanwhile.
+            // Somebody may have changed it meanwhile.
             let is_cancelling = inner.run.state == State::Cancelling && !run.state.is_final();
-            inner.run = run;
+            let (paused, concurrency) = (inner.run.paused, inner.run.concurrency);
+            inner.run = Run { paused, concurrency, ..run };
             if is_cancelling {
                 inner.run.state = State::Cancelling;
             }

@@ -26,6 +26,7 @@ use crate::wire::control as pb;
 use crate::wire::event::{run_event_from_proto, run_event_to_proto};
 use database::{Batch, Block, Database, RunRow};
 pub use database::{CaseRow, Filter};
+pub use live::Change;
 use live::Live;
 use writer::Writer;
 
@@ -51,6 +52,9 @@ pub enum StoreError {
     /// The run goes on.
     #[error("the run {0:?} is not over")]
     NotOver(String),
+    /// The run does not go on.
+    #[error("the run {0:?} is over")]
+    Over(String),
     /// The database was used by a later version of this program.
     #[error("the store was written by a newer version of forge-daemon (its tables have version {0}); use that version")]
     Newer(i64),
@@ -261,13 +265,13 @@ impl Store {
         Ok(())
     }
 
-    /// Marks a run without an event, such as being cancelled.
+    /// Changes a run without an event, such as its being cancelled. One that is over stays as it is.
     ///
     /// # Errors
     /// When there is no such run, or it cannot be stored.
-    pub async fn mark_cancelling(&self, run_id: &str) -> Result<Run, StoreError> {
+    pub async fn change(&self, run_id: &str, change: Change) -> Result<Run, StoreError> {
         let Some(live) = self.live(run_id) else { return self.run(run_id).await };
-        let Some(run) = live.mark(State::Cancelling) else { return Ok(live.run()) };
+        let Some(run) = live.change(change) else { return Ok(live.run()) };
         self.writer.write(Batch { runs: vec![RunRow::of(run.clone())], ..Batch::default() }).await?;
         Ok(run)
     }
@@ -392,9 +396,9 @@ fn case_row(run_id: &str, event: &RunEvent) -> Option<CaseRow> {
     match &event.payload {
         Payload::CaseStarted { .. } => Some(row),
         Payload::CaseFinished(result) => Some(CaseRow {
-            outcome: Some(result.outcome.name().to_owned()),
-            cause: result.cause.map(|cause| cause.name().to_owned()),
-            blame: result.blame.map(|blame| blame.name().to_owned()),
+            outcome: Some(result.outcome),
+            cause: result.cause,
+            blame: result.blame,
             flaky: result.is_flaky(),
             duration_ms: whole_millis(result.transcript.duration),
             ..row

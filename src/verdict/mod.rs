@@ -101,6 +101,31 @@ impl Cause {
             Self::SnapshotError => "snapshot_error",
         }
     }
+
+    /// The cause of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
+    const ALL: [Self; 16] = [
+        Self::Assertion,
+        Self::Timeout,
+        Self::AgentError,
+        Self::MaxTurns,
+        Self::MissingCheckpoints,
+        Self::ProtocolViolation,
+        Self::NothingChecked,
+        Self::Unreachable,
+        Self::SimulatorError,
+        Self::ValidatorError,
+        Self::ScriptError,
+        Self::CheckpointFailed,
+        Self::NoInput,
+        Self::Cancelled,
+        Self::Unsupported,
+        Self::SnapshotError,
+    ];
 }
 
 /// Who is to blame when a case did not pass.
@@ -136,6 +161,15 @@ impl Blame {
             Self::Network => "network",
         }
     }
+
+    /// The party of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|blame| blame.name() == name)
+    }
+
+    const ALL: [Self; 7] =
+        [Self::Agent, Self::Simulator, Self::Validator, Self::Script, Self::Suite, Self::Daemon, Self::Network];
 }
 
 /// What came of one assertion; a list in a suite file counts one for each value, or for each group.

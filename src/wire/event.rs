@@ -198,6 +198,8 @@ mod tests {
                 ..AgentCard::default()
             }),
             agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
+            paused: false,
+            concurrency: None,
             suites: vec![SuiteInfo {
                 path: "s.json".to_owned(),
                 tool_name: "t".to_owned(),

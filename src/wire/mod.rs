@@ -9,7 +9,7 @@ pub mod party;
 pub mod run;
 pub mod spec;
 pub mod value;
-mod verdict;
+pub mod verdict;
 
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]

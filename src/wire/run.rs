@@ -39,7 +39,27 @@ pub fn run_to_proto(run: &Run) -> pb::Run {
         agent: run.agent.as_ref().map(card_to_proto),
         agent_endpoint: run.agent_endpoint.clone(),
         suites: run.suites.iter().map(suite_to_proto).collect(),
+        paused: run.paused,
+        concurrency: run.concurrency.unwrap_or(0),
     }
+}
+
+/// The names of states.
+///
+/// # Errors
+/// For one that is not known.
+pub fn states_from_proto(states: &[i32]) -> Result<Vec<String>, WireError> {
+    let name = |state: &i32| match pb::run::State::try_from(*state) {
+        Ok(pb::run::State::Queued) => Ok(State::Queued),
+        Ok(pb::run::State::Running) => Ok(State::Running),
+        Ok(pb::run::State::Cancelling) => Ok(State::Cancelling),
+        Ok(pb::run::State::Passed) => Ok(State::Passed),
+        Ok(pb::run::State::Failed) => Ok(State::Failed),
+        Ok(pb::run::State::Cancelled) => Ok(State::Cancelled),
+        Ok(pb::run::State::Errored) => Ok(State::Errored),
+        Ok(pb::run::State::Unspecified) | Err(_) => Err(WireError::new("states", format!("{state} is no known state"))),
+    };
+    states.iter().map(|state| Ok(name(state)?.name().to_owned())).collect()
 }
 
 /// Reads a run.
@@ -72,6 +92,8 @@ pub fn run_from_proto(run: pb::Run) -> Result<Run, WireError> {
         agent: run.agent.map(card_from_proto),
         agent_endpoint: run.agent_endpoint,
         suites: run.suites.into_iter().map(suite_from_proto).collect(),
+        paused: run.paused,
+        concurrency: Some(run.concurrency).filter(|most| *most > 0),
     })
 }
 
@@ -177,7 +199,11 @@ pub fn time_to_proto(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-pub(super) fn time_from_proto(at: Option<prost_types::Timestamp>, field: &'static str) -> Result<Timestamp, WireError> {
+/// Reads a point in time.
+///
+/// # Errors
+/// When it is not set, or out of range.
+pub fn time_from_proto(at: Option<prost_types::Timestamp>, field: &'static str) -> Result<Timestamp, WireError> {
     let at = at.ok_or_else(|| WireError::new(field, "is not set"))?;
     Timestamp::new(at.seconds, at.nanos).map_err(|_| WireError::new(field, "is out of range"))
 }

@@ -1,5 +1,6 @@
 //! What is asked for: `RunSpec` ↔ [`RunSpec`].
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::call::{tool_mode_from_proto, tool_mode_to_proto};
@@ -13,6 +14,10 @@ use crate::usage::{Price, Prices};
 
 /// How far a time may be from its text: fractions are rounded.
 const A_MILLISECOND: Duration = Duration::from_millis(1);
+/// Most labels of a run.
+const MAX_LABELS: usize = 50;
+/// Longest key or value of a label, in bytes.
+const MAX_LABEL_BYTES: usize = 200;
 /// Most prices of a run.
 const MAX_PRICES: usize = 1_000;
 
@@ -57,6 +62,7 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         prices: spec.prices.0.iter().map(|(model, price)| price_to_proto(model, price)).collect(),
         before: spec.hooks.before.as_ref().map(ToString::to_string).unwrap_or_default(),
         after: spec.hooks.after.as_ref().map(ToString::to_string).unwrap_or_default(),
+        labels: spec.labels.iter().cloned().collect(),
     }
 }
 
@@ -176,7 +182,27 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         snapshot_agent: some_text(spec.snapshot_agent_id),
         prices: prices_from_proto(spec.prices)?,
         hooks: Hooks { before: hook("spec.before", &spec.before)?, after: hook("spec.after", &spec.after)? },
+        labels: labels_from_proto(spec.labels)?,
     })
+}
+
+fn labels_from_proto(labels: HashMap<String, String>) -> Result<Vec<(String, String)>, WireError> {
+    if labels.len() > MAX_LABELS {
+        return Err(WireError::new(
+            "spec.labels",
+            format!("there are {}, at most {MAX_LABELS} are allowed", labels.len()),
+        ));
+    }
+    let mut labels: Vec<(String, String)> = labels.into_iter().collect();
+    labels.sort();
+    for (key, value) in &labels {
+        let is_plain = |text: &str| text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
+        if key.is_empty() || key.contains('=') || !is_plain(key) || !is_plain(value) {
+            let problem = format!("{:?} is no label", format!("{key}={value}"));
+            return Err(WireError::new("spec.labels", problem));
+        }
+    }
+    Ok(labels)
 }
 
 fn hook(field: &'static str, text: &str) -> Result<Option<ScriptRef>, WireError> {

@@ -151,7 +151,9 @@ fn attempt_from_proto(attempt: pb::Attempt) -> Result<Attempt, WireError> {
     })
 }
 
-const fn outcome_to_proto(outcome: Outcome) -> pb::Outcome {
+/// An outcome.
+#[must_use]
+pub const fn outcome_to_proto(outcome: Outcome) -> pb::Outcome {
     match outcome {
         Outcome::Passed => pb::Outcome::Passed,
         Outcome::Failed => pb::Outcome::Failed,
@@ -160,7 +162,11 @@ const fn outcome_to_proto(outcome: Outcome) -> pb::Outcome {
     }
 }
 
-fn outcome_from_proto(outcome: i32, field: &'static str) -> Result<Outcome, WireError> {
+/// Reads an outcome.
+///
+/// # Errors
+/// For one that is not known.
+pub fn outcome_from_proto(outcome: i32, field: &'static str) -> Result<Outcome, WireError> {
     match pb::Outcome::try_from(outcome) {
         Ok(pb::Outcome::Passed) => Ok(Outcome::Passed),
         Ok(pb::Outcome::Failed) => Ok(Outcome::Failed),
@@ -170,7 +176,9 @@ fn outcome_from_proto(outcome: i32, field: &'static str) -> Result<Outcome, Wire
     }
 }
 
-const fn cause_to_proto(cause: Cause) -> pb::Cause {
+/// A cause.
+#[must_use]
+pub const fn cause_to_proto(cause: Cause) -> pb::Cause {
     match cause {
         Cause::Assertion => pb::Cause::Assertion,
         Cause::Timeout => pb::Cause::Timeout,
@@ -191,7 +199,11 @@ const fn cause_to_proto(cause: Cause) -> pb::Cause {
     }
 }
 
-fn cause_from_proto(cause: i32) -> Result<Option<Cause>, WireError> {
+/// Reads a cause; `None`: there is none.
+///
+/// # Errors
+/// For one that is not known.
+pub fn cause_from_proto(cause: i32) -> Result<Option<Cause>, WireError> {
     Ok(Some(match pb::Cause::try_from(cause) {
         Ok(pb::Cause::Unspecified) => return Ok(None),
         Ok(pb::Cause::Assertion) => Cause::Assertion,
@@ -214,7 +226,9 @@ fn cause_from_proto(cause: i32) -> Result<Option<Cause>, WireError> {
     }))
 }
 
-const fn blame_to_proto(blame: Blame) -> pb::Blame {
+/// A party.
+#[must_use]
+pub const fn blame_to_proto(blame: Blame) -> pb::Blame {
     match blame {
         Blame::Agent => pb::Blame::Agent,
         Blame::Simulator => pb::Blame::Simulator,
@@ -226,7 +240,11 @@ const fn blame_to_proto(blame: Blame) -> pb::Blame {
     }
 }
 
-fn blame_from_proto(blame: i32) -> Result<Option<Blame>, WireError> {
+/// Reads a party; `None`: there is none.
+///
+/// # Errors
+/// For one that is not known.
+pub fn blame_from_proto(blame: i32) -> Result<Option<Blame>, WireError> {
     Ok(Some(match pb::Blame::try_from(blame) {
         Ok(pb::Blame::Unspecified) => return Ok(None),
         Ok(pb::Blame::Agent) => Blame::Agent,

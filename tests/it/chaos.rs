@@ -4,6 +4,7 @@
 //! `make chaos` does it at length: FORGE_CHAOS_KILLS and FORGE_CHAOS_CASES say how often, and how many cases there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::processes::{DAEMON, Place, Running, SIDECAR, command};
@@ -56,8 +57,28 @@ fn verdicts(place: &Place, file: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn killed_again_and_again() {
-    let kills = number("FORGE_CHAOS_KILLS", 8);
-    let count = number("FORGE_CHAOS_CASES", 120);
+    kill(number("FORGE_CHAOS_KILLS", 8), number("FORGE_CHAOS_CASES", 120), None);
+}
+
+/// The same with a real PostgreSQL.
+#[test]
+fn killed_with_postgres() {
+    let place = Place::new();
+    let mut server = command(&crate::python::python(), place.path());
+    server.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres.py")).arg("postgres");
+    let mut server = Running::start(server);
+    let url = server.line_with("postgres://");
+    kill(3, 40, Some(&url));
+    // Another daemon finds what this one has kept.
+    let mut daemon = command(DAEMON, place.path());
+    daemon.args(["--listen", "127.0.0.1:0", "--data-dir", "other", "--store", &url]);
+    let mut daemon = Running::start(daemon);
+    let address = format!("http://{}", daemon.address());
+    let list = place.run(&["runs", "list", "--daemon", &address]);
+    assert!(list.stdout.contains("failed"), "{}{}", list.stdout, list.stderr);
+}
+
+fn kill(kills: usize, count: usize, store: Option<&str>) {
     let place = Place::new();
     place.write("user.json", r#"{"replies": [{"on": "*", "events": [{"text": "{\"input\": \"go on\"}"}]}]}"#);
     // So long that the run is not over before the last kill.
@@ -72,12 +93,12 @@ fn killed_again_and_again() {
     };
     let ((_agent, url), (_user, user)) = (scripted("agent.json"), scripted("user.json"));
     let user = format!("user={user}");
-    let run = |daemon: &str, file: &str| {
-        let args = ["run", "t.jsonl", "-n", &url, "--agent", &user, "--runs", "2", "--parallel", "4", "-o", file, "-q"];
-        place.forgectl(&[&args[..], &["--daemon", daemon]].concat())
+    let run = |daemon: &str, parallel: &str, file: &str| {
+        let args = ["run", "t.jsonl", "-n", &url, "--agent", &user, "--runs", "2", "-o", file, "-q"];
+        place.forgectl(&[&args[..], &["--parallel", parallel, "--daemon", daemon]].concat())
     };
     let (quiet, quiet_url) = place.daemon();
-    let undisturbed = Running::start(run(&quiet_url, "quiet.jsonl")).end();
+    let undisturbed = Running::start(run(&quiet_url, "100", "quiet.jsonl")).end();
     drop(quiet);
 
     let home = place.path().join("chaos");
@@ -85,13 +106,14 @@ fn killed_again_and_again() {
     let start = |address: &str| {
         let mut daemon = command(DAEMON, &home);
         daemon.args(["--listen", address, "--data-dir", "data"]);
+        daemon.args(store.map(|url| ["--store", url]).into_iter().flatten());
         let mut daemon = Running::start(daemon);
         let address = daemon.address();
         (daemon, address)
     };
     let (mut daemon, address) = start("127.0.0.1:0");
     let daemon_url = format!("http://{address}");
-    let mut followed = Running::start(run(&daemon_url, "disturbed.jsonl"));
+    let mut followed = Running::start(run(&daemon_url, "4", "disturbed.jsonl"));
     let mut random = fastrand::Rng::with_seed(7);
     let mut killed = 0;
     let begun = Instant::now();
@@ -103,8 +125,8 @@ fn killed_again_and_again() {
         killed += 1;
         assert!(begun.elapsed() < Duration::from_hours(1), "it goes on for ever");
     }
-    let disturbed = followed.end();
-    assert_eq!(killed, kills, "the run was over too soon");
+    let disturbed = followed.end_within(Duration::from_mins(10));
+    assert_eq!(killed, kills, "the run was over too soon: {}{}", disturbed.stdout, disturbed.stderr);
     assert_eq!(disturbed.code, undisturbed.code, "{}{}", disturbed.stdout, disturbed.stderr);
     assert_eq!(disturbed.code, Some(1), "{}{}", disturbed.stdout, disturbed.stderr);
     let (expected, found) = (verdicts(&place, "quiet.jsonl"), verdicts(&place, "disturbed.jsonl"));

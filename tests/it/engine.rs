@@ -342,6 +342,8 @@ impl Setup {
             warnings: Vec::new(),
             agent: None,
             agent_endpoint: String::new(),
+            paused: false,
+            concurrency: None,
             suites: suite_infos(&plan),
         };
         let (events, mut drafts) = mpsc::channel(16);

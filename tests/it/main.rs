@@ -8,6 +8,7 @@
 //! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `chaos`: a daemon that is killed again and again
+//! - `durable`: what a daemon keeps
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
@@ -19,6 +20,7 @@ mod answers;
 mod attachments;
 mod attempts;
 mod chaos;
+mod durable;
 mod engine;
 mod generators;
 mod http;

@@ -94,7 +94,12 @@ impl Running {
 
     /// Waits for the end.
     pub(crate) fn end(self) -> Ended {
-        let ended = self.process.wait(PATIENCE).expect("the program ends");
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits so long for the end.
+    pub(crate) fn end_within(self, patience: Duration) -> Ended {
+        let ended = self.process.wait(patience).expect("the program ends");
         let stdout = String::from_utf8_lossy(&ended.stdout)[self.read..].to_owned();
         Ended { code: ended.status.code(), stdout, stderr: String::from_utf8_lossy(&ended.stderr).into_owned() }
     }

@@ -9,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn python() -> String {
+pub(crate) fn python() -> String {
     let python: PathBuf = root().join("target/python/bin/python");
     assert!(python.exists(), "{} is missing: run scripts/setup-python.sh (`make test` does)", python.display());
     python.display().to_string()

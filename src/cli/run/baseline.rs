@@ -142,7 +142,7 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
     let mut page_token = String::new();
     let mut seen = 0;
     while seen < MOST_RESULTS {
-        let request = pb::ListRunsRequest { page_size: 100, page_token };
+        let request = pb::ListRunsRequest { page_size: 100, page_token, ..pb::ListRunsRequest::default() };
         let page = client.ask("asking for earlier runs", client.runs().list_runs(request)).await?;
         for run in page.runs {
             seen += 1;

@@ -3,6 +3,9 @@ CREATE TABLE runs (
     run_id TEXT NOT NULL PRIMARY KEY,
     request_id TEXT,
     agent TEXT NOT NULL,
+    -- Paths, and labels as key=value, each between line breaks, so that one can be looked for.
+    suites TEXT NOT NULL,
+    labels TEXT NOT NULL,
     state TEXT NOT NULL,
     bundle TEXT NOT NULL,
     created_at BIGINT NOT NULL,

@@ -403,6 +403,8 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         warnings: Vec::new(),
         agent: None,
         agent_endpoint: String::new(),
+        paused: false,
+        concurrency: None,
         suites: vec![info],
     }
 }

@@ -527,6 +527,8 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         warnings: Vec::new(),
         agent: None,
         agent_endpoint: String::new(),
+        paused: false,
+        concurrency: None,
         suites: suite_infos(&plan),
     };
     let (events, mut drafts) = mpsc::channel(16);

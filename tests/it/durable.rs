@@ -1,0 +1,202 @@
+//! What a daemon keeps: over restarts, for those who look at it later, and for those who want it otherwise.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::processes::{DAEMON, Place, Running, command};
+
+const AGENT: &str = r#"{"replies": [
+    {"on": "slow", "events": [{"wait_ms": 300}, {"text": "done"}]},
+    {"on": "*", "events": [{"text": "hello there"}]}
+]}"#;
+
+fn cases(message: &str, count: usize) -> String {
+    let case = |n| {
+        let assertion = r#"{"type": "contains", "value": "o"}"#;
+        format!("{{\"id\": \"c{n}\", \"input\": \"{message}\", \"assertions\": [{assertion}]}}\n")
+    };
+    (0..count).map(case).collect()
+}
+
+/// Starts a run and gives its id.
+fn start(place: &Place, daemon: &str, agent: &str, suite: &str, more: &[&str]) -> String {
+    let args = ["run", suite, "-n", agent, "--daemon", daemon, "--detach"];
+    let ended = place.run(&[&args[..], more].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended.stdout.trim().to_owned()
+}
+
+fn runs(place: &Place, daemon: &str, args: &[&str]) -> String {
+    let ended = place.run(&[&["runs"], args, &["--daemon", daemon]].concat());
+    assert_eq!(ended.code, Some(0), "{args:?}: {}{}", ended.stdout, ended.stderr);
+    ended.stdout
+}
+
+#[test]
+fn runs_are_held_and_changed() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("t.jsonl", &cases("slow", 12));
+    let run = start(&place, &url, &agent, "t.jsonl", &[]);
+    assert!(runs(&place, &url, &["pause", &run]).contains("paused, 1 at a time"));
+    // The case in flight ends, and no other starts.
+    std::thread::sleep(Duration::from_millis(500));
+    let passed = || {
+        let line = runs(&place, &url, &["list"]);
+        let counts = line.split_whitespace().find(|word| word.contains("/12")).expect("counts").to_owned();
+        counts.split_once('/').expect("counts").0.parse::<u32>().expect("a number")
+    };
+    let before = passed();
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(passed(), before, "a case was started");
+    assert!(runs(&place, &url, &["list"]).contains("paused"));
+    // It stays so when the daemon is another one.
+    daemon.signal("KILL");
+    drop(daemon);
+    let _daemon = place.daemon_at(&url);
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(passed(), before, "a case was started");
+    assert!(runs(&place, &url, &["set", &run, "--parallel", "12"]).contains("paused, 12 at a time"));
+    assert!(runs(&place, &url, &["resume", &run]).contains("running, 12 at a time"));
+    let watched = place.run(&["watch", &run, "--cases", "--daemon", &url]);
+    assert!(watched.stdout.contains("passed: 12 of 12"), "{}", watched.stdout);
+    let refused = place.run(&["runs", "pause", &run, "--daemon", &url]);
+    assert!(refused.stderr.contains("is over"), "{}", refused.stderr);
+}
+
+#[test]
+fn runs_are_found_again() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("t.jsonl", &cases("x", 2));
+    place.write("a_b.jsonl", &cases("x", 1).replace("\"o\"", "\"zzz\""));
+    let added = place.run(&["agents", "add", "mine", &agent, "--daemon", &url]);
+    assert_eq!(added.code, Some(0), "{}", added.stderr);
+    let one = start(&place, &url, "mine", "t.jsonl", &["--label", "branch=main", "--label", "who=ada"]);
+    let other = start(&place, &url, &agent, "a_b.jsonl", &["--label", "branch=50%"]);
+    for run in [&one, &other] {
+        place.run(&["watch", run, "--daemon", &url]);
+    }
+    // Everything is there for the next daemon too, the agent that was added included.
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+    let _daemon = place.daemon_at(&url);
+    assert!(place.run(&["agents", "list", "--daemon", &url]).stdout.contains("mine"));
+    for (filter, found) in [
+        (&["--agent", "mine"][..], &[&one][..]),
+        (&["--suite", "a_b.jsonl"], &[&other]),
+        (&["--suite", "a%b.jsonl"], &[]),
+        (&["--outcome", "passed"], &[&one]),
+        (&["--outcome", "failed", "--outcome", "passed"], &[&other, &one]),
+        (&["--label", "branch=main"], &[&one]),
+        (&["--label", "branch=50%"], &[&other]),
+        (&["--label", "branch=5%"], &[]),
+        (&["--label", "branch=main", "--label", "who=bob"], &[]),
+        (&["--since", "1h"], &[&other, &one]),
+        (&["--until", "1h"], &[]),
+        (&["--since", "2020-01-01", "--until", "2020-01-02T00:00:00Z"], &[]),
+        (&["--limit", "1"], &[&other]),
+    ] {
+        let listed = runs(&place, &url, &[&["list"], filter].concat());
+        let ids: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(ids, found.iter().map(|id| id.as_str()).collect::<Vec<_>>(), "{filter:?}");
+    }
+    for bad in [&["--outcome", "green"][..], &["--since", "soon"]] {
+        assert_eq!(place.run(&[&["runs", "list", "--daemon", &url], bad].concat()).code, Some(2), "{bad:?}");
+    }
+    let history = place.run(&["cases", "history", "c0", "--daemon", &url]).stdout;
+    let lines: Vec<&str> = history.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (3, "c0  █▁  1 of 2 passed"), "{history}");
+    assert!(
+        lines[1].starts_with(&other) && lines[1].contains("failed") && lines[1].contains("blame agent"),
+        "{history}"
+    );
+    assert_eq!(place.run(&["cases", "history", "nobody", "--daemon", &url]).code, Some(4));
+    runs(&place, &url, &["rm", &one]);
+    assert_eq!(runs(&place, &url, &["list"]).lines().count(), 1);
+    assert!(place.run(&["runs", "rm", &one, "--daemon", &url]).stderr.contains("there is no run"));
+    assert!(place.run(&["cases", "history", "c1", "--daemon", &url]).stderr.contains("no run that is kept"));
+}
+
+/// Two watchers see the same, also one that was stopped meanwhile, and holds up nobody.
+#[test]
+fn a_watcher_that_is_stopped() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    place.write("t.jsonl", &cases("x", 3_000));
+    let run = start(&place, &url, &agent, "t.jsonl", &["--parallel", "8"]);
+    let mut slow = Running::start(place.forgectl(&["watch", &run, "--daemon", &url]));
+    slow.line();
+    slow.signal("STOP");
+    let quick = place.run(&["watch", &run, "--daemon", &url]);
+    assert!(quick.stdout.contains("3000 of 3000 passed"), "{}", quick.stdout.lines().last().unwrap_or_default());
+    slow.signal("CONT");
+    let mut rest = slow.end();
+    let first = quick.stdout.lines().next().expect("a line");
+    rest.stdout.insert_str(0, &format!("{first}\n"));
+    assert_eq!(rest.stdout, quick.stdout);
+}
+
+/// With `abort`, runs that are found end errored, and say why.
+#[test]
+fn runs_that_are_not_to_go_on() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("forge.toml", "on_restart = 'abort'");
+    place.write("t.jsonl", &cases("slow", 5));
+    let daemon = |listen: &str| {
+        let mut daemon = command(DAEMON, place.path());
+        daemon.args(["--listen", listen, "--data-dir", "data", "--config", "forge.toml"]);
+        Running::start(daemon)
+    };
+    let mut first = daemon("127.0.0.1:0");
+    let address = first.address();
+    let url = format!("http://{address}");
+    let followed = Running::start(place.forgectl(&["run", "t.jsonl", "-n", &agent, "--daemon", &url]));
+    std::thread::sleep(Duration::from_millis(700));
+    first.signal("KILL");
+    drop(first);
+    let mut second = daemon(&address);
+    second.address();
+    let ended = followed.end();
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("configured not to go on"), "{}", ended.stderr);
+}
+
+/// A store that cannot be used keeps the daemon from starting, and one line says why.
+#[test]
+fn stores_that_cannot_be_used() {
+    let place = Place::new();
+    let start = |data: &str, more: &[&str]| {
+        let mut daemon = command(DAEMON, place.path());
+        daemon.args(["--listen", "127.0.0.1:0", "--data-dir", data]).args(more);
+        Running::start(daemon)
+    };
+    let mut daemon = start("newer", &[]);
+    daemon.address();
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+    let newer = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(\"insert into _sqlx_migrations \
+                 values (99, 'x', '2030-01-01', 1, x'00', 1)\"); db.commit()";
+    let database = place.path().join("newer/forge.db");
+    assert!(Command::new("python3").args(["-c", newer]).arg(&database).status().expect("python3 runs").success());
+    place.write("corrupt/forge.db", &"this is no database ".repeat(1_000));
+    std::fs::create_dir_all(place.path().join("folder/forge.db")).expect("a folder");
+    for (data, more, code, why) in [
+        ("newer", &[][..], 3, "the store was written by a newer version of forge-daemon"),
+        ("corrupt", &[], 3, "file is not a database"),
+        ("folder", &[], 3, "the store"),
+        ("x", &["--store", "postgres://nobody@127.0.0.1:1/none"], 3, "the store"),
+        ("x", &["--store", "mysql://x"], 2, "store: must begin with postgres:// or sqlite://"),
+    ] {
+        let ended = start(data, more).end();
+        assert_eq!(ended.code, Some(code), "{data}: {}", ended.stderr);
+        let complaints: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("forge-daemon: ")).collect();
+        assert!(complaints.len() == 1 && complaints[0].contains(why), "{data}: {}", ended.stderr);
+    }
+    assert!(Path::new(&database).exists());
+}
