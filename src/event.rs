@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::conversation::{AgentCard, AgentEvent, Fault, ToolMode, ToolOutcome};
+use crate::conversation::{AgentCard, AgentEvent, Fault, JsonText, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
@@ -115,6 +115,8 @@ pub enum Payload {
     AttemptFinished(Box<CaseResult>),
     /// The verdict on a case, after its last attempt.
     CaseFinished(Box<CaseResult>),
+    /// The values of snapshot tokens, as somebody gave them before the first case.
+    SnapshotTaken(JsonText),
     /// Something worth knowing that changes no verdict.
     Warning(String),
     /// The run is over; nothing follows.
@@ -223,6 +225,7 @@ impl Run {
             | Payload::StubServed { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
+            | Payload::SnapshotTaken(_)
             | Payload::AttemptFinished(_) => {}
         }
     }

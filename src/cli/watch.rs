@@ -113,6 +113,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
             format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))
         }
+        Payload::SnapshotTaken(values) => format!("snapshot taken: {} bytes", values.as_str().len()),
         Payload::Warning(text) => format!("⚠ {}", short(text)),
         Payload::RunFinished(run) => {
             let totals = &run.totals;

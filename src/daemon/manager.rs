@@ -16,7 +16,7 @@ use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan};
 use super::status::chain;
 use crate::bundle::BundleError;
-use crate::conversation::{CancelReason, Fault, FaultOrigin};
+use crate::conversation::{CancelReason, Fault, FaultOrigin, JsonText};
 use crate::event::{Draft, Payload, Run, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
@@ -234,9 +234,13 @@ impl Manager {
             match parts {
                 Ok(parts) => {
                     tracing::info!(run = %run.run_id, done = cases.len(), "a run goes on");
+                    let snapshot = match &parts.snapshot {
+                        None => None,
+                        Some(_) => self.snapshot_of(&run, parts.plan.cases.len()).await?,
+                    };
                     let is_cancelling = run.state == State::Cancelling;
                     let run_id = run.run_id.clone();
-                    self.start(parts.into_job(run.clone(), done(&run, cases)));
+                    self.start(parts.into_job(run.clone(), Done { snapshot, ..done(&run, cases) }));
                     if is_cancelling && let Some(control) = self.lock().get(&run_id) {
                         control.cancel(CancelReason::User);
                     }
@@ -248,6 +252,24 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// The values of snapshot tokens that a run had; they stand between the cases that were planned and the first that was
+    /// started.
+    async fn snapshot_of(&self, run: &Run, cases: usize) -> Result<Option<JsonText>, StoreError> {
+        let mut after = cases as u64;
+        loop {
+            let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;
+            for event in &events {
+                match &event.payload {
+                    Payload::SnapshotTaken(values) => return Ok(Some(values.clone())),
+                    Payload::CaseStarted { .. } => return Ok(None),
+                    _ => {}
+                }
+            }
+            let Some(last) = events.last() else { return Ok(None) };
+            after = last.sequence;
+        }
     }
 
     fn start(&self, job: Job) {

@@ -251,6 +251,8 @@ pub struct Done {
     pub finished: HashMap<CaseKey, Outcome>,
     /// Cases that were begun and have none, with the last attempt.
     pub begun: HashMap<CaseKey, u32>,
+    /// The values of snapshot tokens, if somebody was asked for them.
+    pub snapshot: Option<JsonText>,
 }
 
 impl Done {
@@ -359,6 +361,7 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
         None => (None, Trouble::None),
         Some(before) => match before_run(shared, before, &cases).await {
             Ok(data) => (data, Trouble::None),
+            Err(_) if shared.control.is_suspending() => return Ok(Trouble::None),
             Err(why) => {
                 let fault = Fault {
                     code: tonic::Code::FailedPrecondition.into(),
@@ -377,6 +380,9 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
             shared.journal.not_run(&cases, not_run).await?;
         }
         Trouble::None | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await?,
+    }
+    if shared.control.is_suspending() && !shared.journal.is_whole() {
+        return Ok(Trouble::None);
     }
     if let Some(after) = &hooks.after
         && let Err(why) = after_run(shared, after, data).await

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::journal::{Journal, LogClosed};
 use super::{Control, Job};
 use crate::check::arguments::Schemas;
-use crate::conversation::{Description, Fault, FaultOrigin};
+use crate::conversation::{Description, Fault, FaultOrigin, JsonText};
 use crate::event::Payload;
 use crate::json::{Json, Value};
 use crate::peer::agent::{AGENT_UNREACHABLE, Agent};
@@ -62,15 +62,19 @@ async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>
         let text = "the agent does not describe itself; it is taken for one without capabilities and tools";
         warn(text.to_owned()).await?;
     }
-    let data = match &job.snapshot {
-        None => Arc::clone(&job.plan.data),
-        Some(provider) => match capture(provider, job).await {
+    let with = |snapshot| Arc::new(Data { seed: job.plan.data.seed.clone(), snapshot: Some(snapshot) });
+    let data = match (&job.done.snapshot, &job.snapshot) {
+        // What held for the first case holds for all.
+        (Some(taken), _) => with(taken.parse()),
+        (None, None) => Arc::clone(&job.plan.data),
+        (None, Some(provider)) => match capture(provider, job).await {
             Err(fault) => return Ok(Err(fault)),
             Ok((snapshot, warnings)) => {
                 for warning in warnings {
                     warn(warning).await?;
                 }
-                Arc::new(Data { seed: job.plan.data.seed.clone(), snapshot: Some(snapshot) })
+                journal.run(Payload::SnapshotTaken(JsonText::from(&snapshot))).await?;
+                with(snapshot)
             }
         },
     };

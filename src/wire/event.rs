@@ -42,6 +42,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         }
         Payload::AttemptFinished(result) => Wire::AttemptFinished(case_result_to_proto(result)),
         Payload::CaseFinished(result) => Wire::CaseFinished(case_result_to_proto(result)),
+        Payload::SnapshotTaken(values) => Wire::SnapshotTaken(values.as_str().to_owned()),
         Payload::Warning(text) => Wire::Warning(text.clone()),
         Payload::RunFinished(run) => Wire::RunFinished(run_to_proto(run)),
     };
@@ -92,6 +93,10 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
         Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
         Some(Wire::AttemptFinished(finished)) => Payload::AttemptFinished(Box::new(case_result_from_proto(finished)?)),
         Some(Wire::CaseFinished(finished)) => Payload::CaseFinished(Box::new(case_result_from_proto(finished)?)),
+        Some(Wire::SnapshotTaken(values)) => {
+            let bad = |error: String| WireError::new("event.snapshot_taken", format!("is no JSON: {error}"));
+            Payload::SnapshotTaken(JsonText::new(values).map_err(|error| bad(error.to_string()))?)
+        }
         Some(Wire::Warning(text)) => Payload::Warning(text),
         Some(Wire::RunFinished(run)) => Payload::RunFinished(Box::new(run_from_proto(run)?)),
     };
@@ -332,6 +337,7 @@ mod tests {
             Payload::StubServed { call_id: "1".to_owned(), outcome: fault, unstubbed: true },
             Payload::AttemptFinished(Box::new(result.clone())),
             Payload::CaseFinished(Box::new(result)),
+            Payload::SnapshotTaken(json("{\"a\":1.0}")),
             Payload::Warning("w".to_owned()),
             Payload::RunFinished(Box::new(run())),
         ];

@@ -89,6 +89,7 @@ impl Progress {
             Payload::Warning(text) => self.note(&format!("⚠ {text}")),
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
+            | Payload::SnapshotTaken(_)
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
             | Payload::Agent(_)
