@@ -1,7 +1,7 @@
 //! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
 //!
-//! A few calls begin at a time. One that is not done soon makes room for others: it goes on at the
-//! lowest priority, so that whoever uses up its time holds up nobody else.
+//! A few calls begin at a time. One that is not done soon makes room for others, and in the end goes on at the lowest
+//! priority, so that whoever uses up its time holds up nobody else.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,6 +30,8 @@ const STRETCH: u32 = 8;
 const SLACK: Duration = Duration::from_secs(5);
 /// A call that takes longer makes room for others.
 const SOON: Duration = Duration::from_millis(20);
+/// One that takes longer than this then goes on at the lowest priority.
+const LONG: Duration = Duration::from_millis(250);
 /// Most calls that have made room and go on.
 const MAX_SLOW: usize = 32;
 
@@ -283,6 +285,9 @@ impl Session<'_> {
         tokio::select! {
             exchanged = &mut exchange => return exchanged,
             permit = self.pool.slow.acquire() => self.permit = permit.ok(),
+        }
+        if let Ok(exchanged) = tokio::time::timeout(LONG, &mut exchange).await {
+            return exchanged;
         }
         self.is_slow = true;
         let process = process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?));

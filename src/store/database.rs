@@ -21,7 +21,7 @@ const CONNECTIONS: u32 = 4;
 /// Time for a connection, and for a lock of the database.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most rows of one statement: PostgreSQL and SQLite take at least 32,766 values.
-const ROWS: usize = 500;
+const ROWS: usize = 512;
 
 /// An open database, with the tables of this version.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ impl Database {
     pub(super) async fn write(&self, batches: &[Batch]) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
         let blocks: Vec<&Block> = batches.iter().flat_map(|batch| &batch.blocks).collect();
-        for rows in blocks.chunks(ROWS) {
+        for rows in chunks(&blocks) {
             let sql = format!(
                 "INSERT INTO events (run_id, first_sequence, last_sequence, body) VALUES {}",
                 places(rows.len(), 4)
@@ -162,7 +162,7 @@ impl Database {
         }
         // A statement must not change a row twice, and those of one run never come from two batches at a time.
         let cases: Vec<&CaseRow> = batches.iter().flat_map(|batch| &batch.cases).collect();
-        for rows in cases.chunks(ROWS) {
+        for rows in chunks(&cases) {
             let sql = format!(
                 "INSERT INTO cases (run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at) \
                  VALUES {} ON CONFLICT (run_id, suite, case_id, repetition) DO UPDATE SET attempt = excluded.attempt, \
@@ -391,6 +391,16 @@ fn lines(texts: impl Iterator<Item = String>) -> String {
 /// A pattern that finds one of [`lines`].
 fn pattern(text: &str) -> String {
     format!("%\n{}\n%", text.replace('!', "!!").replace('%', "!%").replace('_', "!_"))
+}
+
+/// Rows in pieces whose lengths are powers of two, so that few statements have to be prepared.
+fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let length = 1 << rows.len().min(ROWS).checked_ilog2()?;
+        let (piece, rest) = rows.split_at(length);
+        rows = rest;
+        Some(piece)
+    })
 }
 
 /// `($1, $2), ($3, $4)` for so many rows and columns.

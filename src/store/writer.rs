@@ -2,15 +2,20 @@
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::StoreError;
 use super::database::{Batch, Database};
 
 /// Batches that may wait; whoever comes later waits with them.
 const WAITING: usize = 256;
+
+/// Time from the start of one transaction to that of the next.
+const PAUSE: Duration = Duration::from_millis(5);
 
 type Waiting = (Batch, oneshot::Sender<Result<(), StoreError>>);
 
@@ -48,7 +53,18 @@ impl Writer {
 
 async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
     let mut waiting = Vec::new();
+    let mut next = Instant::now();
     while batches.recv_many(&mut waiting, WAITING).await > 0 {
+        // Most of what a transaction costs is not what it holds.
+        if Instant::now() < next {
+            tokio::time::sleep_until(next).await;
+            while waiting.len() < WAITING
+                && let Ok(more) = batches.try_recv()
+            {
+                waiting.push(more);
+            }
+        }
+        next = Instant::now() + PAUSE;
         let (batches, done): (Vec<Batch>, Vec<_>) = waiting.drain(..).unzip();
         let together = database.write(&batches).await;
         for (batch, sender) in batches.iter().zip(done) {

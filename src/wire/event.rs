@@ -10,6 +10,7 @@ use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
 use super::value::{WireError, some_text};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
+use crate::conversation::JsonText;
 use crate::event::{CaseRef, Payload, RunEvent};
 use crate::suite::Labels;
 
@@ -118,8 +119,8 @@ mod tests {
 
     use super::*;
     use crate::conversation::{
-        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, JsonText, Message,
-        Part, Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
+        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, Message, Part,
+        Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
     };
     use crate::event::{Run, State, SuiteInfo};
     use crate::plan::RunSpec;
