@@ -2,8 +2,8 @@
 //!
 //! A run's log is numbered without gaps, and an event is stored before anybody sees it. Watchers are cursors: they read
 //! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Events are stored in
-//! blocks, those of all runs together in one transaction after the other ([`writer`]); of runs that go on the newest stay
-//! at hand ([`live`]), everything else is read from the database ([`database`]).
+//! blocks, those of all runs together in one transaction after the other (`writer`); of runs that go on the newest stay
+//! at hand (`live`), everything else is read from the database (`database`).
 //!
 //! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
 
