@@ -15,6 +15,8 @@ pub struct Tested {
     pub skipped: Option<String>,
     /// Why it did not come to its end, if it did not.
     pub broken: Option<Broken>,
+    /// Whether an agent was called, and did answer or fail.
+    pub was_called: bool,
     /// Failures of its calls that are not the agent's: what was checked after them says nothing about the agent.
     pub troubles: Vec<Failure>,
     /// What the agents said and did, over all calls.
@@ -41,11 +43,11 @@ pub enum Broken {
 /// The verdict on a test. `strict`: it fails if it checked nothing. `timeout`: the time of the case, as written.
 #[must_use]
 pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
-    let Tested { assertions, more, skipped, broken, troubles, transcript, turns, mut warnings, console } = tested;
+    let Tested { assertions, more, skipped, broken, was_called, troubles, transcript, turns, console, .. } = tested;
+    let mut warnings = tested.warnings;
     if more != [0, 0] {
         warnings.push(format!("{} more checks hold and {} more do not; they are not listed", more[0], more[1]));
     }
-    let was_called = !turns.is_empty();
     let first = |outcome| assertions.iter().find(|assertion| assertion.outcome == outcome).cloned();
     let (failed, unevaluated) = (first(Outcome::Failed), first(Outcome::Errored));
     let nothing_checked = assertions.is_empty();
@@ -61,13 +63,13 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
         (result.outcome, result.cause, result.blame, result.error) = (outcome, cause, blame, error);
     };
     let bad = |assertion: &AssertionResult| Some(format!("{}: {}", assertion.name, assertion.reason));
-    let trouble = troubles.into_iter().next().filter(|_| failed.is_some());
+    if let Some(trouble) = troubles.into_iter().next() {
+        // Whatever was checked behind it says nothing, and what held before is not all that was to be checked.
+        let (outcome, cause, blame, error) = describe(trouble, Some(timeout));
+        end(&mut result, outcome, Some(cause), Some(blame), Some(error));
+        return result;
+    }
     match (failed, broken, unevaluated) {
-        // It may have failed for that.
-        (Some(_), _, _) if trouble.is_some() => {
-            let (outcome, cause, blame, error) = describe(trouble.unwrap_or(Failure::Cancelled), Some(timeout));
-            end(&mut result, outcome, Some(cause), Some(blame), Some(error));
-        }
         (Some(failed), broken, _) => {
             let ended = match broken {
                 Some(Broken::Script(why)) => Some(why),
@@ -147,7 +149,6 @@ mod tests {
 
     #[test]
     fn whose_fault_it_is() {
-        let turns = || vec![Turn { input: "a".to_owned(), output: "b".to_owned() }];
         let failed = || vec![check("Equal", Outcome::Passed), check("Len", Outcome::Failed)];
         let asked = || vec![check("Agent", Outcome::Errored)];
         let unreachable = || Failure::Unreachable("gone".to_owned());
@@ -155,14 +156,14 @@ mod tests {
         let rows: [Row; 12] = [
             (
                 "holds",
-                Tested { assertions: vec![check("Equal", Outcome::Passed)], turns: turns(), ..Tested::default() },
+                Tested { assertions: vec![check("Equal", Outcome::Passed)], was_called: true, ..Tested::default() },
                 Outcome::Passed,
                 None,
                 None,
             ),
             (
                 "an answer is wrong",
-                Tested { assertions: failed(), turns: turns(), ..Tested::default() },
+                Tested { assertions: failed(), was_called: true, ..Tested::default() },
                 Outcome::Failed,
                 Some(Cause::Assertion),
                 Some(Blame::Agent),
@@ -176,24 +177,24 @@ mod tests {
             ),
             (
                 "a failed check is a fact, and the error that it led to says nothing more",
-                Tested { assertions: failed(), turns: turns(), broken: broken("x"), ..Tested::default() },
+                Tested { assertions: failed(), was_called: true, broken: broken("x"), ..Tested::default() },
                 Outcome::Failed,
                 Some(Cause::Assertion),
                 Some(Blame::Agent),
             ),
             (
                 "what was checked after trouble says nothing about the agent",
-                Tested { assertions: failed(), turns: turns(), troubles: vec![unreachable()], ..Tested::default() },
+                Tested { assertions: failed(), was_called: true, troubles: vec![unreachable()], ..Tested::default() },
                 Outcome::Errored,
                 Some(Cause::Unreachable),
                 Some(Blame::Network),
             ),
             (
                 "trouble that the script has handled",
-                Tested { turns: turns(), troubles: vec![unreachable()], ..Tested::default() },
-                Outcome::Passed,
-                None,
-                None,
+                Tested { was_called: true, troubles: vec![unreachable()], ..Tested::default() },
+                Outcome::Errored,
+                Some(Cause::Unreachable),
+                Some(Blame::Network),
             ),
             (
                 "the agent failed",
@@ -218,7 +219,7 @@ mod tests {
             ),
             (
                 "the validator said nothing",
-                Tested { assertions: asked(), turns: turns(), ..Tested::default() },
+                Tested { assertions: asked(), was_called: true, ..Tested::default() },
                 Outcome::Errored,
                 Some(Cause::ValidatorError),
                 Some(Blame::Validator),

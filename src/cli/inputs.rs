@@ -154,10 +154,7 @@ impl Inputs {
         let files = expand(&paths)?;
         for path in files.clone() {
             if path.extension().is_some_and(|ending| ending == "ts" || ending == "js") {
-                tests.push(scripts::tests_at(&path).ok_or_else(|| {
-                    let message = format!("{} is no eval file, and lies in no folder scripts", path.display());
-                    CliError::new(Exit::Usage, message).hint("tests are named as in -i scripts.expense.setup")
-                })?);
+                suites.push(scripts::add_tests_at(&mut bundle, &path)?);
                 continue;
             }
             let text = text_of_file(&path)

@@ -124,7 +124,7 @@ pub(super) fn add_of_suite(bundle: &mut Bundle, suite: &mut Suite, path: &Path) 
 
 /// Packs a script of tests, and gives them as a suite. `name`: that of what is tested, such as `expense.setup`.
 pub(super) fn add_tests(bundle: &mut Bundle, name: &str) -> Result<Suite, CliError> {
-    let name = if name.ends_with("_test") { name.to_owned() } else { format!("{name}_test") };
+    let name = format!("{name}_test");
     let here = Path::new(".");
     let refuse = |message: String| CliError::new(Exit::Usage, format!("-i scripts.{name}: {message}"));
     let folder = Folder::nearest(here, &[name.as_str()]).ok_or_else(|| {
@@ -132,26 +132,57 @@ pub(super) fn add_tests(bundle: &mut Bundle, name: &str) -> Result<Suite, CliErr
         refuse(format!("there is no script {path}.ts or {path}.js in {}", place(here)))
             .hint("the tests of -i scripts.expense.setup are the exports Test… of scripts/expense/setup_test.ts")
     })?;
-    let scripts = Scripts::read([name.as_str()], &folder.look_up()).map_err(|findings| is_wrong(&findings))?;
-    let path = scripts.find(&name).map_err(refuse)?.to_owned();
-    folder.pack(bundle, &scripts)?;
-    let suite = scripts.tests(&format!("{FOLDER}/{path}"));
-    let suite = suite.ok_or_else(|| refuse("it is no script of tests".to_owned()))?;
-    if suite.cases.is_empty() {
-        let why = scripts.check_exports(&path, &["Test…"]).err().unwrap_or_default();
-        return Err(CliError::new(Exit::NothingSelected, format!("nothing selected: {why}"))
-            .hint("a test is an exported function whose name begins with Test"));
-    }
-    Ok(suite)
+    add_tests_of(bundle, &folder, &name).map_err(|error| match error {
+        Refused::Other(error) => error,
+        Refused::Name(why) => refuse(why),
+    })
 }
 
-/// The name of the tests in a file that is named by its path, if it lies below a folder of scripts.
-pub(super) fn tests_at(path: &Path) -> Option<String> {
-    let full = std::path::absolute(path).ok()?;
-    let stem = full.with_extension("");
-    let parts: Vec<&str> = stem.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
-    let folder = parts.iter().rposition(|part| *part == FOLDER)?;
-    Some(parts[folder + 1..].join("."))
+/// Packs a script of tests that is named by its path.
+pub(super) fn add_tests_at(bundle: &mut Bundle, path: &Path) -> Result<Suite, CliError> {
+    let refuse = |why: String| CliError::new(Exit::Usage, format!("{}: {why}", path.display()));
+    let outside = || {
+        refuse("it is no eval file, and lies in no folder scripts".to_owned())
+            .hint("tests are named as in -i scripts.expense.setup")
+    };
+    let full = std::path::absolute(path).map_err(|error| refuse(error.to_string()))?;
+    let folder = full.ancestors().skip(1).find(|folder| folder.ends_with(FOLDER)).ok_or_else(outside)?;
+    let below = full.strip_prefix(folder).ok().and_then(Path::to_str).ok_or_else(outside)?;
+    let name = below.rsplit_once('.').map_or(below, |(stem, _)| stem).replace('/', ".");
+    let folder = Folder(folder.to_owned());
+    if path_of(&name, &folder.look_up()).as_deref() != Some(below) {
+        return Err(refuse("another script of that name, with another ending, is in its place".to_owned()));
+    }
+    add_tests_of(bundle, &folder, &name).map_err(|error| match error {
+        Refused::Other(error) => error,
+        Refused::Name(why) => refuse(why),
+    })
+}
+
+/// Why tests are not taken.
+enum Refused {
+    Name(String),
+    Other(CliError),
+}
+
+impl From<CliError> for Refused {
+    fn from(error: CliError) -> Self {
+        Self::Other(error)
+    }
+}
+
+fn add_tests_of(bundle: &mut Bundle, folder: &Folder, name: &str) -> Result<Suite, Refused> {
+    let scripts = Scripts::read([name], &folder.look_up()).map_err(|findings| is_wrong(&findings))?;
+    let path = scripts.find(name).map_err(Refused::Name)?.to_owned();
+    folder.pack(bundle, &scripts)?;
+    let suite = scripts.tests(&format!("{FOLDER}/{path}"));
+    let suite = suite.ok_or_else(|| Refused::Name("it is no script of tests".to_owned()))?;
+    if suite.cases.is_empty() {
+        let why = scripts.check_exports(&path, &["Test…"]).err().unwrap_or_default();
+        let nothing = CliError::new(Exit::NothingSelected, format!("nothing selected: {why}"));
+        return Err(nothing.hint("a test is an exported function whose name begins with Test").into());
+    }
+    Ok(suite)
 }
 
 /// Packs the scripts around the run. They lie in the folder `scripts` here or above, or near one of the suites.

@@ -17,6 +17,7 @@ use oxc_transformer::{TransformOptions, Transformer};
 
 use super::wire::Frame;
 use crate::suite::error::{Finding, did_you_mean};
+use crate::suite::registry::with_room;
 use crate::suite::{Suite, file_hash};
 
 /// Folder of the scripts in a bundle.
@@ -43,6 +44,8 @@ struct Module {
     imports: BTreeMap<String, String>,
     /// In the order of the file, with their lines.
     exports: Vec<(String, u32)>,
+    /// Modules whose exports are all its own too, as it names them.
+    passes_on: Vec<String>,
     file_hash: String,
     /// Line and column in the code, and in the file, in the order of the code; all from 0.
     places: Vec<([u32; 2], [u32; 2])>,
@@ -108,8 +111,11 @@ impl Scripts {
     /// # Errors
     /// When it does not, with what it exports.
     pub fn check_exports(&self, path: &str, functions: &[&str]) -> Result<(), String> {
-        let Some(module) = self.modules.get(path) else { return Err(format!("there is no script {path}")) };
-        let exports: Vec<&str> = module.exports.iter().map(|(name, _)| name.as_str()).collect();
+        if !self.modules.contains_key(path) {
+            return Err(format!("there is no script {path}"));
+        }
+        let exports = self.exports(path);
+        let exports: Vec<&str> = exports.iter().map(|(name, _)| name.as_str()).collect();
         if functions.iter().any(|function| exports.contains(function)) {
             return Ok(());
         }
@@ -130,8 +136,26 @@ impl Scripts {
     pub fn tests(&self, path: &str) -> Option<Suite> {
         let below = path.strip_prefix(FOLDER)?.strip_prefix('/')?;
         let module = self.modules.get(below)?;
-        let tests = module.exports.iter().filter(|(name, _)| name.starts_with("Test"));
-        Some(Suite::of_tests(path, &name_of(below), &module.file_hash, tests.cloned()))
+        let tests = self.exports(below).into_iter().filter(|(name, _)| name.starts_with("Test"));
+        Some(Suite::of_tests(path, &name_of(below), &module.file_hash, tests))
+    }
+
+    /// What a script exports, with the lines there; behind its own what it passes on, with line 0.
+    fn exports(&self, path: &str) -> Vec<(String, u32)> {
+        let mut exports: Vec<(String, u32)> = Vec::new();
+        let (mut open, mut seen) = (vec![path.to_owned()], Vec::new());
+        while let Some(next) = open.pop() {
+            let Some(module) = self.modules.get(&next).filter(|_| !seen.contains(&next)) else { continue };
+            for (name, line) in &module.exports {
+                let is_own = next == path;
+                if (is_own || name != "default") && exports.iter().all(|(other, _)| other != name) {
+                    exports.push((name.clone(), if is_own { *line } else { 0 }));
+                }
+            }
+            open.extend(module.passes_on.iter().filter_map(|specifier| module.imports.get(specifier).cloned()));
+            seen.push(next);
+        }
+        exports
     }
 
     /// The modules that a script needs, itself included: code and imports by path.
@@ -194,7 +218,20 @@ fn finding(path: &str, line: u32, message: String) -> Finding {
     Finding { file: format!("{FOLDER}/{path}"), line, case: None, field: None, message, hint: None }
 }
 
+/// Whatever a text is, the parser has room for it.
 fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<Finding>> {
+    let text = String::from_utf8_lossy(bytes);
+    let read = with_room(&text, || translate(path, bytes)).map_err(|(line, why)| vec![finding(path, line, why)])??;
+    let (mut module, imports) = read;
+    for (specifier, line) in imports {
+        let target = resolve(path, &specifier, look_up).map_err(|why| vec![finding(path, line, why)])?;
+        module.imports.insert(specifier, target);
+    }
+    Ok(module)
+}
+
+/// The JavaScript of a script, and what it imports, with the lines.
+fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Vec<(String, u32)>), Vec<Finding>> {
     let refuse = |line: u32, message: String| vec![finding(path, line, message)];
     if bytes.len() > MAX_BYTES {
         return Err(refuse(0, format!("the script has more than {MAX_BYTES} bytes")));
@@ -235,6 +272,8 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
         ExportExportName::Default(span) => Some(("default".to_owned(), span.start)),
         ExportExportName::Null => None,
     });
+    let passes_on = record.star_export_entries.iter().filter(|entry| !entry.is_type);
+    let passes_on = passes_on.filter_map(|entry| Some(entry.module_request.as_ref()?.name.to_string())).collect();
     let mut exports: Vec<(String, u32)> = named.collect();
     exports.sort_by_key(|(_, start)| *start);
     let exports = exports.into_iter().map(|(name, start)| (name, line_of(start))).collect();
@@ -251,12 +290,11 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     }
     // What only types were imported from is gone by now.
     let left = program.body.iter().filter_map(|statement| statement.as_module_declaration()?.source());
-    let mut imports = BTreeMap::new();
+    let mut imports = Vec::new();
     for specifier in left.map(|source| source.value.as_str()) {
         let requests = record.requested_modules.iter().filter(|(name, _)| name.as_str() == specifier);
         let line = requests.flat_map(|(_, requests)| requests).next().map_or(0, |request| line_of(request.span.start));
-        let target = resolve(path, specifier, look_up).map_err(|why| refuse(line, why))?;
-        imports.insert(specifier.to_owned(), target);
+        imports.push((specifier.to_owned(), line));
     }
     let options = CodegenOptions { source_map_path: Some(PathBuf::from(path)), ..CodegenOptions::default() };
     let CodegenReturn { code, map, .. } = Codegen::new().with_options(options).build(&program);
@@ -266,7 +304,8 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
         .map(|token| ([token.get_dst_line(), token.get_dst_col()], [token.get_src_line(), token.get_src_col()]))
         .collect();
     places.sort_unstable();
-    Ok(Module { code, imports, exports, file_hash: file_hash(bytes), places })
+    let module = Module { code, imports: BTreeMap::new(), exports, passes_on, file_hash: file_hash(bytes), places };
+    Ok((module, imports))
 }
 
 /// What an import in the script at `from` stands for.

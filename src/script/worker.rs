@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rquickjs::context::EvalOptions;
 use rquickjs::function::{Args, Opt, Rest};
+use rquickjs::runtime::RejectionTracker;
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::{Context, Ctx, Error, Exception, Function, Module, Object, Runtime, Value};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
@@ -128,6 +129,9 @@ struct Traces {
     checks: Checks,
     /// How many checks are kept that do not hold, and that do.
     kept: [usize; 2],
+    /// Promises that were rejected, and that nobody handles; the last of them.
+    rejected: u32,
+    rejection: String,
 }
 
 impl Traces {
@@ -159,6 +163,7 @@ fn run(job: Job, daemon: &Rc<RefCell<Daemon>>) -> Ended {
     let cpu = Duration::from_millis(job.cpu_millis);
     let result = engine(job.memory_bytes, cpu, &timed_out).and_then(|runtime| {
         let job = Rc::new(job);
+        runtime.set_host_promise_rejection_tracker(Some(rejections(&traces)));
         runtime.set_loader(Modules(Rc::clone(&job)), Modules(Rc::clone(&job)));
         let context = Context::full(&runtime)?;
         Ok(context.with(|ctx| call(&ctx, &job, &traces, daemon, &timed_out)))
@@ -186,6 +191,23 @@ fn engine(memory: usize, cpu: Duration, timed_out: &Rc<Cell<bool>>) -> rquickjs:
     Ok(runtime)
 }
 
+/// Counts the promises that are rejected and not handled.
+fn rejections(traces: &Rc<RefCell<Traces>>) -> RejectionTracker {
+    let traces = Rc::clone(traces);
+    Box::new(move |_, _, reason, is_handled| {
+        // Text alone: nothing of the script is run here.
+        let message = reason.as_exception().and_then(rquickjs::Exception::message);
+        let message = message.or_else(|| reason.as_string().and_then(|text| text.to_string().ok()));
+        let Ok(mut traces) = traces.try_borrow_mut() else { return };
+        if is_handled {
+            traces.rejected = traces.rejected.saturating_sub(1);
+        } else {
+            traces.rejected = traces.rejected.saturating_add(1);
+            traces.rejection = clip(&message.unwrap_or_default());
+        }
+    })
+}
+
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
@@ -210,6 +232,8 @@ fn call(
         Kind::Test(name) => install_prelude(ctx, name, job, traces, daemon).map(Some),
     };
     let prelude = prelude.map_err(explain)?;
+    let call_of = prelude.as_ref().and_then(|prelude| prelude.get::<_, Function<'_>>("callOf").ok());
+    let explain = |error: Error| explain_with(ctx, &error, timed_out, job, call_of.as_ref());
     let code = job.modules.get(&job.entry).ok_or_else(|| failure(format!("there is no module {}", job.entry)))?;
     let declared = Module::declare(ctx.clone(), job.entry.as_str(), code.as_str()).map_err(explain)?;
     let (module, evaluated) = declared.eval().map_err(explain)?;
@@ -232,6 +256,15 @@ fn call(
         None => answer,
         Some(promise) => promise.finish().map_err(explain)?,
     };
+    // What it started and did not wait for belongs to it, too.
+    while !timed_out.get() && ctx.execute_pending_job() {}
+    if timed_out.get() {
+        return Err(explain(Error::Exception));
+    }
+    if traces.borrow().rejected > 0 {
+        let why = std::mem::take(&mut traces.borrow_mut().rejection);
+        return Err(failure(format!("a promise was rejected, and nobody handled it: {why}")));
+    }
     let text = ctx.json_stringify(answer).map_err(explain)?;
     text.map(|text| text.to_string().map_err(explain)).transpose()
 }
@@ -282,8 +315,18 @@ fn install_prelude<'js>(
     ))
 }
 
-/// An error for people, with the places where it happened.
 fn explain(ctx: &Ctx<'_>, error: &Error, timed_out: &Cell<bool>, job: &Job) -> Failure {
+    explain_with(ctx, error, timed_out, job, None)
+}
+
+/// An error for people, with the places where it happened. `call_of` knows the errors that are those of a call.
+fn explain_with<'js>(
+    ctx: &Ctx<'js>,
+    error: &Error,
+    timed_out: &Cell<bool>,
+    job: &Job,
+    call_of: Option<&Function<'js>>,
+) -> Failure {
     let seconds = Duration::from_millis(job.cpu_millis).as_secs_f64();
     if timed_out.get() {
         return failure(format!("it took more than {seconds} s of CPU time"));
@@ -297,9 +340,10 @@ fn explain(ctx: &Ctx<'_>, error: &Error, timed_out: &Cell<bool>, job: &Job) -> F
     }
     let thrown = ctx.catch();
     // When memory is used up there is none for an error.
-    if thrown.is_null() || thrown.is_undefined() {
+    if thrown.is_null() {
         return out_of_memory();
     }
+    let call = call_of.and_then(|call_of| call_of.call::<_, Option<u32>>((thrown.clone(),)).ok().flatten());
     let Some(exception) = thrown.as_exception() else {
         let text = ctx.json_stringify(thrown).ok().flatten().and_then(|text| text.to_string().ok());
         return failure(clip(&format!("it threw {}", text.unwrap_or_else(|| "something that is no error".to_owned()))));
@@ -316,7 +360,7 @@ fn explain(ctx: &Ctx<'_>, error: &Error, timed_out: &Cell<bool>, job: &Job) -> F
     let stack = exception.stack().unwrap_or_default();
     let own = |frame: &Frame| job.modules.contains_key(&frame.path);
     let frames = stack.lines().filter_map(read_frame).filter(own).take(MAX_FRAMES).collect();
-    Failure { message: clip(&message), frames, call: exception.get::<_, Option<u32>>("call").ok().flatten() }
+    Failure { message: clip(&message), frames, call }
 }
 
 /// Reads `    at name (path:line:column)`.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::host::Host;
-use super::{Call as ToolCallJson, context};
+use super::{Call as ToolCallJson, bounded, context};
 use crate::conversation::{Message, Transcript};
 use crate::event::CaseRef;
 use crate::json::Json;
@@ -163,7 +163,7 @@ async fn call(
     let functions = [hook.function.as_deref().unwrap_or_default()];
     let call =
         pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind: Kind::Hook, arguments, deadline };
-    let Called { result, console, .. } = host.run(scripts, call).await?;
+    let Called { result, console, .. } = bounded(host.run(scripts, call).await?);
     Ok((result.map_err(|broken| broken.why), console))
 }
 
@@ -259,7 +259,7 @@ async fn around(
     let deadline = Instant::now() + CLEANING;
     let kind = Kind::Function;
     let call = pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind, arguments, deadline };
-    let Called { result, console, .. } = scripts.pool.call(call).await;
+    let Called { result, console, .. } = bounded(scripts.pool.call(call).await);
     for line in &console {
         // A log is read on terminals.
         tracing::info!(run = %shared.run_id, script = %hook, ?line, "console");

@@ -8,7 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Call as ToolCallJson, RunScripts};
+use super::{Call as ToolCallJson, MAX_ANSWER, RunScripts};
 use crate::check::describe;
 use crate::check::framework::Reply;
 use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
@@ -85,6 +85,8 @@ pub(super) struct Host<'a> {
     pub(super) warnings: Vec<String>,
     /// Failed calls of agents; scripts know them by their places.
     pub(super) failures: Vec<Failure>,
+    /// Why the first thing was not done that makes no sense.
+    pub(super) refused: Option<String>,
     /// What validators said.
     pub(super) replies: Vec<Reply>,
     /// Who took the time.
@@ -119,6 +121,7 @@ impl<'a> Host<'a> {
             turns: Vec::new(),
             warnings: Vec::new(),
             failures: Vec::new(),
+            refused: None,
             replies: Vec::new(),
             clock: Clock::default(),
             is_last_failed: false,
@@ -142,6 +145,9 @@ impl<'a> Host<'a> {
             self.holder = if asked.what == Ask::Process { Blame::Agent } else { Blame::Validator };
             let began = Instant::now();
             let answer = self.serve(&asked).await?;
+            if let Err(Refusal { message, call: None }) = &answer {
+                self.refused.get_or_insert_with(|| message.clone());
+            }
             self.clock.add(self.holder, began.elapsed());
             let began = Instant::now();
             step = session.answer(&Answer(answer)).await;
@@ -163,6 +169,9 @@ impl<'a> Host<'a> {
         if self.asked > MAX_ASKED {
             return Ok(Err(refusal(format!("it asked for more than {MAX_ASKED} things"))));
         }
+        if asked.arguments.get().len() > MAX_ANSWER {
+            return Ok(Err(refusal(format!("it asks with more than {MAX_ANSWER} bytes"))));
+        }
         let arguments = Json::parse(asked.arguments.get());
         let arguments = arguments.as_ref().ok().and_then(Json::as_array).unwrap_or_default();
         match asked.what {
@@ -183,7 +192,7 @@ impl<'a> Host<'a> {
             Ok(asked) => asked,
             Err(why) => return Ok(Err(refusal(why))),
         };
-        let stubs = match take(&mut options, "stubs").map(|stubs| stub::read_all(&stubs)).transpose() {
+        let stubs = match take(&mut options, "stubs").filter(is_given).map(|stubs| stub::read_all(&stubs)).transpose() {
             Ok(stubs) => stubs,
             Err(why) => return Ok(Err(refusal(format!("{name}: {why}")))),
         };
@@ -300,7 +309,7 @@ impl<'a> Host<'a> {
             return Err(refusal("t.assert.Agent: the options must be an object, such as { metadata: { criteria } }"));
         }
         // What stands there alone is meant for the validator.
-        let options = match options.get("metadata") {
+        let options = match options.get("metadata").filter(|metadata| is_given(metadata)) {
             Some(_) => options,
             None => Json { line: 0, value: Value::Object(vec![("metadata".to_owned(), options)]) },
         };
@@ -371,6 +380,10 @@ fn read(arguments: &[Json], name: &str) -> Result<(Vec<Message>, Members), Strin
         options.push(("metadata".to_owned(), Json { line: 0, value: Value::Object(all) }));
     }
     Ok((messages, options))
+}
+
+fn is_given(json: &Json) -> bool {
+    !matches!(json.value, Value::Null)
 }
 
 /// Takes a member out of an object.

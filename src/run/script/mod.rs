@@ -15,13 +15,16 @@ use crate::check::framework::Reply;
 use crate::conversation::{JsonText, Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::peer::directory::Directory;
-use crate::script::pool::{Call as ScriptCall, Called, Pool};
+use crate::script::pool::{Broken, Call as ScriptCall, Called, Pool};
 use crate::script::source::Scripts;
 use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
 use crate::verdict::{Opinion, whole_millis};
 use crate::wire::party::score_in_range;
 use crate::wire::value::shorten;
+
+/// Most bytes of what a script returns, or asks with.
+const MAX_ANSWER: usize = 4 << 20;
 
 /// What a script that judges may be called.
 pub const JUDGES: &[&str] = &["default", "Validate"];
@@ -51,6 +54,16 @@ struct Context<'a> {
 struct Authorized {
     user_id: &'static str,
     team_id: &'static str,
+}
+
+/// The same, if it is not too long to be read.
+fn bounded(called: Called) -> Called {
+    let length = called.result.as_ref().ok().and_then(Option::as_ref).map_or(0, |answer| answer.get().len());
+    if length <= MAX_ANSWER {
+        return called;
+    }
+    let why = format!("it returned {length} bytes, and {MAX_ANSWER} are taken");
+    Called { result: Err(Broken { why, call: None }), ..called }
 }
 
 /// The context of a call that is about a case, or about a whole run.
@@ -137,7 +150,7 @@ pub(super) async fn judge(
         Err(error) => return Reply::failed(format!("its arguments cannot be written: {error}")),
     };
     let call = ScriptCall { scripts, path, functions: JUDGES, kind: Kind::Function, arguments, deadline };
-    let Called { result, console, .. } = pool.call(call).await;
+    let Called { result, console, .. } = bounded(pool.call(call).await);
     let opinion = |score: Option<f64>, console: Vec<String>| {
         let opinion = Opinion { score, console, ..Opinion::default() };
         (opinion != Opinion::default()).then_some(opinion)

@@ -54,11 +54,15 @@ pub(in crate::run) async fn run(
             tested.skipped.clone_from(&checks.skipped);
             tested.assertions = assertions(checks, &host.replies, scripts.map(AsRef::as_ref));
             tested.broken = result.err().map(|broken| broken_by(broken, &host, is_late));
+            // Nothing was called where it thinks that something failed.
+            let hidden = host.refused.take().filter(|_| tested.broken.is_none());
+            tested.broken = tested.broken.or(hidden.map(|why| Broken::Script(format!("{why} (it did not say so itself)"))));
         }
     }
     if is_cancelled {
         tested.broken = Some(Broken::Call(Failure::Cancelled));
     }
+    tested.was_called = !host.turns.is_empty() || host.failures.iter().any(|failure| !is_trouble(failure));
     tested.troubles = host.failures.into_iter().filter(is_trouble).collect();
     tested.transcript = host.transcript;
     tested.transcript.duration = began.elapsed();

@@ -30,6 +30,14 @@ pub struct Registry {
     pub undescribed: BTreeSet<String>,
 }
 
+/// Reads the text of a script with a parser that recurses without a limit: with room for it, if it can be had.
+///
+/// # Errors
+/// The line (0: none) and what is wrong, when the brackets are nested too deep or the text is too long.
+pub fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) -> Result<T, (u32, String)> {
+    module::with_room(text, read).map_err(|unreadable| (unreadable.line, unreadable.message))
+}
+
 impl Registry {
     /// Reads a registry file and says what is odd about it.
     ///

@@ -141,20 +141,29 @@ pub(super) fn read(path: &str, bytes: &[u8]) -> Result<Module, Unreadable> {
             ..Module::default()
         });
     }
+    let source_type = source_type(path);
+    with_room(text, || parse(text, source_type))?
+}
+
+/// Reads a text with a parser that recurses without a limit, so that no text can overflow its stack.
+///
+/// # Errors
+/// When the brackets of the text are nested too deep, or it is too long.
+pub(super) fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) -> Result<T, Unreadable> {
+    let whole = |message: String| Unreadable { line: 0, message };
     super::nesting::check(text)?;
     let tokens = most_tokens(text);
     let less_than = text.bytes().filter(|byte| *byte == b'<').count();
     if tokens > MAX_TOKENS || less_than > MAX_LESS_THAN {
-        return Err(whole("the file is too long to be read as a list of tools".to_owned()));
+        return Err(whole("the file is too long to be read".to_owned()));
     }
-    let source_type = source_type(path);
     let stack = (1 << 20) + tokens * STACK_PER_TOKEN;
     std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new().name("registry-parser".to_owned()).stack_size(stack);
+        let parser = std::thread::Builder::new().name("parser".to_owned()).stack_size(stack);
         let parser = parser
-            .spawn_scoped(scope, || parse(text, source_type))
+            .spawn_scoped(scope, read)
             .map_err(|error| whole(format!("no thread to parse it on: {error}")))?;
-        parser.join().unwrap_or_else(|_| Err(whole("the parser failed on this file".to_owned())))
+        parser.join().map_err(|_| whole("the parser failed on this file".to_owned()))
     })
 }
 
