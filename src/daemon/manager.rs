@@ -224,31 +224,36 @@ impl Manager {
     /// When the store cannot be read or written.
     pub async fn take_up(&self, what: OnRestart) -> Result<(), StoreError> {
         for left in self.store.going_on().await? {
-            let (run, cases) = self.store.take_up(&left.run_id).await?;
-            let parts = match what {
-                OnRestart::Resume => self.assemble(&run.spec).await.map_err(|error| chain(&error)),
-                OnRestart::Abort => {
-                    Err("the daemon was restarted, and is configured not to go on with runs".to_owned())
+            // One that cannot be gone on with does not keep the others from it.
+            if let Err(error) = self.take_up_one(&left.run_id, what).await {
+                tracing::error!(run = %left.run_id, %error, "a run cannot go on");
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_up_one(&self, run_id: &str, what: OnRestart) -> Result<(), StoreError> {
+        let (run, cases) = self.store.take_up(run_id).await?;
+        let parts = match what {
+            OnRestart::Resume => self.assemble(&run.spec).await.map_err(|error| chain(&error)),
+            OnRestart::Abort => Err("the daemon was restarted, and is configured not to go on with runs".to_owned()),
+        };
+        match parts {
+            Ok(parts) => {
+                tracing::info!(run = %run.run_id, done = cases.len(), "a run goes on");
+                let snapshot = match &parts.snapshot {
+                    None => None,
+                    Some(_) => self.snapshot_of(&run, parts.plan.cases.len()).await?,
+                };
+                let is_cancelling = run.state == State::Cancelling;
+                self.start(parts.into_job(run.clone(), Done { snapshot, ..done(&run, cases) }));
+                if is_cancelling && let Some(control) = self.lock().get(run_id) {
+                    control.cancel(CancelReason::User);
                 }
-            };
-            match parts {
-                Ok(parts) => {
-                    tracing::info!(run = %run.run_id, done = cases.len(), "a run goes on");
-                    let snapshot = match &parts.snapshot {
-                        None => None,
-                        Some(_) => self.snapshot_of(&run, parts.plan.cases.len()).await?,
-                    };
-                    let is_cancelling = run.state == State::Cancelling;
-                    let run_id = run.run_id.clone();
-                    self.start(parts.into_job(run.clone(), Done { snapshot, ..done(&run, cases) }));
-                    if is_cancelling && let Some(control) = self.lock().get(&run_id) {
-                        control.cancel(CancelReason::User);
-                    }
-                }
-                Err(why) => {
-                    tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
-                    abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}")).await?;
-                }
+            }
+            Err(why) => {
+                tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
+                abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}")).await?;
             }
         }
         Ok(())

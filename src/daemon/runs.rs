@@ -86,8 +86,9 @@ impl RunService for Runs {
         let request = request.into_inner();
         let spec = request.spec.ok_or_else(|| of_wire(&WireError::new("spec", "is not set")))?;
         let spec = spec_from_proto(spec).map_err(|error| of_wire(&error))?;
-        let created = self.manager.create(&request.request_id, spec, request.validate_only).await;
-        let (run, deduplicated) = created.map_err(|error| of_create(&error))?;
+        let manager = Arc::clone(&self.manager);
+        let create = async move { manager.create(&request.request_id, spec, request.validate_only).await };
+        let (run, deduplicated) = to_its_end(create).await?.map_err(|error| of_create(&error))?;
         Ok(Response::new(pb::CreateRunResponse { run: Some(run_to_proto(&run)), deduplicated }))
     }
 
@@ -128,7 +129,9 @@ impl RunService for Runs {
         request: Request<pb::CancelRunRequest>,
     ) -> Result<Response<pb::CancelRunResponse>, Status> {
         let request = request.into_inner();
-        let run = self.manager.cancel(&request.run_id).await.map_err(|error| of_store(&error))?;
+        let (manager, run_id) = (Arc::clone(&self.manager), request.run_id.clone());
+        let cancelled = to_its_end(async move { manager.cancel(&run_id).await }).await?;
+        let run = cancelled.map_err(|error| of_store(&error))?;
         // With `?`, because the reason is a client's text and a log is read on terminals.
         tracing::info!(run = %run.run_id, reason = ?request.reason, "cancel asked for");
         Ok(Response::new(pb::CancelRunResponse { run: Some(run_to_proto(&run)) }))
@@ -143,7 +146,9 @@ impl RunService for Runs {
             let problem = format!("must be from 1 to {MAX_CONCURRENCY}");
             return Err(of_wire(&WireError::new("concurrency", problem)));
         }
-        let run = self.manager.pace(&run_id, paused, concurrency).await.map_err(|error| of_store(&error))?;
+        let manager = Arc::clone(&self.manager);
+        let paced = to_its_end(async move { manager.pace(&run_id, paused, concurrency).await }).await?;
+        let run = paced.map_err(|error| of_store(&error))?;
         Ok(Response::new(pb::UpdateRunResponse { run: Some(run_to_proto(&run)) }))
     }
 
@@ -225,6 +230,11 @@ impl RunService for Runs {
         });
         Ok(Response::new(tokio_stream::iter(Box::new(pieces) as Pieces)))
     }
+}
+
+/// Does something that must not be left half done, also when the client that asked for it is gone meanwhile.
+async fn to_its_end<T: Send + 'static>(act: impl Future<Output = T> + Send + 'static) -> Result<T, Status> {
+    tokio::spawn(act).await.map_err(|_| Status::internal("the daemon failed while it did this"))
 }
 
 fn page_size(asked: i32) -> Result<usize, WireError> {

@@ -64,11 +64,15 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
     let mut earlier = Vec::new();
     loop {
         let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
-        if shared.control.stop.is_cancelled() || !retries.allow(&result) {
+        if (shared.control.stop.is_cancelled() && !shared.control.is_suspending()) || !retries.allow(&result) {
             return finish(shared, &case_ref, result).await;
         }
         earlier.push(Attempt::of(&result));
         shared.journal.case(&case_ref, 0, Payload::AttemptFinished(Box::new(result))).await?;
+        if shared.control.is_suspending() {
+            // It is tried again another time.
+            return Ok(());
+        }
         case_ref.attempt += 1;
         // Whatever was in trouble gets a moment; a run that is told to end meanwhile says so in the next attempt.
         tokio::select! {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::check::arguments::Schemas;
-use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrigin, JsonText, ToolMode};
+use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrigin, JsonText, ToolMode, Transcript};
 use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
@@ -280,10 +280,6 @@ pub async fn execute(
     run.state = State::Running;
     run.agent_endpoint = job.agent.url.clone();
     let journal = Journal::new(events, run.clone(), &job.done);
-    let is_bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Errored);
-    if run.spec.fail_fast && job.done.finished.values().any(is_bad) {
-        control.cancel(CancelReason::FailFast);
-    }
     if job.done.events == 0 {
         journal.run(Payload::RunStarted(Box::new(run))).await?;
     }
@@ -291,6 +287,16 @@ pub async fn execute(
     let planned = usize::try_from(job.done.events.saturating_sub(1)).unwrap_or(usize::MAX);
     journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await?;
     let open: Vec<PlannedCase> = job.plan.cases.iter().filter(|case| job.done.is_open(case)).cloned().collect();
+    let is_bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Errored);
+    if journal.is_whole() && job.done.events > 0 {
+        // Its daemon ended between the last verdict and the end of the run.
+        let state = State::of(&journal.current().totals);
+        return finish(&journal, state, job.run.agent.clone(), None).await;
+    }
+    if job.run.spec.fail_fast && job.done.finished.values().any(is_bad) {
+        journal.not_run(&open, || CaseResult::passed_over(Transcript::default())).await?;
+        return finish(&journal, State::of(&journal.current().totals), None, None).await;
+    }
     let prepared = match prepare(&job, &journal, &control).await? {
         Ok(prepared) => prepared,
         Err(Prevented::Stopped) if control.is_suspending() => return Ok(()),

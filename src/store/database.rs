@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Most rows of one statement: PostgreSQL and SQLite take at least 32,766 values.
 const ROWS: usize = 512;
 
+static DRIVERS: Once = Once::new();
+
 /// An open database, with the tables of this version.
 #[derive(Debug, Clone)]
 pub(super) struct Database {
@@ -108,7 +110,13 @@ pub struct Filter {
 impl Database {
     /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or `postgres://…`.
     pub(super) async fn open(url: &str) -> Result<Self, StoreError> {
-        static DRIVERS: Once = Once::new();
+        // Made if it is not there, as the default is.
+        let url = &match url.strip_prefix("sqlite:") {
+            Some(rest) if !rest.contains("mode=") => {
+                format!("{url}{}mode=rwc", if rest.contains('?') { '&' } else { '?' })
+            }
+            _ => url.to_owned(),
+        };
         DRIVERS.call_once(sqlx::any::install_default_drivers);
         let is_sqlite = url.starts_with("sqlite:");
         // A pool would try again and again what is wrong once and for all.
@@ -200,6 +208,14 @@ impl Database {
         }
         transaction.commit().await?;
         Ok(())
+    }
+
+    /// Whether a batch is stored though nobody said so: the answer to a commit may be lost.
+    pub(super) async fn is_stored(&self, batch: &Batch) -> Result<bool, StoreError> {
+        let Some(Block { run_id, first, body, .. }) = batch.blocks.last() else { return Ok(false) };
+        let sql = "SELECT body FROM events WHERE run_id = $1 AND first_sequence = $2";
+        let row = sqlx::query(sql).bind(run_id.clone()).bind(int(*first)).fetch_optional(&self.pool).await?;
+        Ok(row.map(|row| get::<Vec<u8>>(&row, 0)).transpose()?.is_some_and(|stored| stored == *body))
     }
 
     /// Adds a run; `false` when there is one with this request id already.

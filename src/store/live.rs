@@ -11,6 +11,8 @@ use crate::event::{Run, RunEvent, State};
 
 /// Most events that stay at hand; those before them are read from the database.
 const RECENT: usize = 2_048;
+/// Most bytes of these, as they are stored.
+const RECENT_BYTES: usize = 16 << 20;
 
 /// What somebody wants of a run that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,17 +28,38 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The run with the change; `None`: it is over, and stays as it is.
+    pub(super) fn of(self, mut run: Run) -> Option<Run> {
+        if run.state.is_final() {
+            return None;
+        }
+        match self {
+            Self::Cancel => run.state = State::Cancelling,
+            Self::Pace { paused, concurrency } => {
+                run.paused = paused.unwrap_or(run.paused);
+                run.concurrency = concurrency.or(run.concurrency);
+            }
+        }
+        Some(run)
+    }
+}
+
 /// A run that goes on. Only what is stored is in here.
 #[derive(Debug)]
 pub(super) struct Live {
     inner: Mutex<Inner>,
+    /// Held from looking at the run until what follows from that is stored: a row of an older state must not come last.
+    pub(super) writing: tokio::sync::Mutex<()>,
     newest: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct Inner {
     run: Run,
-    recent: VecDeque<Arc<RunEvent>>,
+    /// With their lengths as they are stored.
+    recent: VecDeque<(Arc<RunEvent>, usize)>,
+    bytes: usize,
     /// Why its log cannot be written any more.
     failed: Option<StoreError>,
 }
@@ -44,7 +67,8 @@ struct Inner {
 impl Live {
     pub(super) fn new(run: Run) -> Self {
         let (newest, _) = watch::channel(run.last_sequence);
-        Self { inner: Mutex::new(Inner { run, recent: VecDeque::new(), failed: None }), newest }
+        let inner = Inner { run, recent: VecDeque::new(), bytes: 0, failed: None };
+        Self { inner: Mutex::new(inner), writing: tokio::sync::Mutex::default(), newest }
     }
 
     pub(super) fn run(&self) -> Run {
@@ -60,37 +84,23 @@ impl Live {
         }
     }
 
-    /// Changes a run that is not over.
-    pub(super) fn change(&self, change: Change) -> Option<Run> {
-        let mut inner = self.lock();
-        if inner.run.state.is_final() {
-            return None;
-        }
-        match change {
-            Change::Cancel => inner.run.state = State::Cancelling,
-            Change::Pace { paused, concurrency } => {
-                inner.run.paused = paused.unwrap_or(inner.run.paused);
-                inner.run.concurrency = concurrency.or(inner.run.concurrency);
-            }
-        }
-        Some(inner.run.clone())
+    /// Shows a change that is stored.
+    pub(super) fn set(&self, run: Run) {
+        self.lock().run = run;
     }
 
     /// Shows events that are stored.
-    pub(super) fn publish(&self, run: Run, events: Vec<Arc<RunEvent>>) {
+    pub(super) fn publish(&self, run: Run, events: Vec<(Arc<RunEvent>, usize)>) {
         let last = run.last_sequence;
         {
             let mut inner = self.lock();
-            // Somebody may have changed it meanwhile.
-            let is_cancelling = inner.run.state == State::Cancelling && !run.state.is_final();
-            let (paused, concurrency) = (inner.run.paused, inner.run.concurrency);
-            inner.run = Run { paused, concurrency, ..run };
-            if is_cancelling {
-                inner.run.state = State::Cancelling;
-            }
+            inner.run = run;
+            inner.bytes += events.iter().map(|(_, bytes)| bytes).sum::<usize>();
             inner.recent.extend(events);
-            let more = inner.recent.len().saturating_sub(RECENT);
-            inner.recent.drain(..more);
+            while inner.recent.len() > RECENT || inner.bytes > RECENT_BYTES {
+                let Some((_, bytes)) = inner.recent.pop_front() else { break };
+                inner.bytes -= bytes;
+            }
         }
         self.newest.send_replace(last);
     }
@@ -118,9 +128,9 @@ impl Live {
         if after >= inner.run.last_sequence {
             return Some(Vec::new());
         }
-        let first = inner.recent.front()?.sequence;
+        let first = inner.recent.front()?.0.sequence;
         let skipped = usize::try_from((after + 1).checked_sub(first)?).ok()?;
-        Some(inner.recent.iter().skip(skipped).take(limit).cloned().collect())
+        Some(inner.recent.iter().skip(skipped).take(limit).map(|(event, _)| Arc::clone(event)).collect())
     }
 
     pub(super) fn newest(&self) -> watch::Receiver<u64> {

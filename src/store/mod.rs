@@ -238,8 +238,10 @@ impl Store {
     /// When there is no such run, or they cannot be stored; then the run is over.
     pub async fn append(&self, run_id: &str, drafts: Vec<Draft>) -> Result<(), StoreError> {
         let live = self.live(run_id).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))?;
+        let _writing = live.writing.lock().await;
         let at = Timestamp::now();
-        let (mut run, mut events) = (live.run(), Vec::with_capacity(drafts.len()));
+        let before = live.run();
+        let (mut run, mut events) = (before.clone(), Vec::with_capacity(drafts.len()));
         let mut batch = Batch::default();
         for draft in drafts {
             let event = draft.stored(run.last_sequence + 1, at);
@@ -248,16 +250,22 @@ impl Store {
             batch.cases.extend(case_row(run_id, &event));
             events.push(Arc::new(event));
         }
+        // What somebody wants of the run is not the engine's to change.
+        (run.paused, run.concurrency) = (before.paused, before.concurrency);
+        if before.state == State::Cancelling && !run.state.is_final() {
+            run.state = State::Cancelling;
+        }
         // A case that is begun and ended at once is one row.
         last_of_each(&mut batch.cases);
-        batch.blocks = blocks(run_id, &events);
+        let (blocks, lengths) = blocks(run_id, &events);
+        batch.blocks = blocks;
         let is_over = run.state.is_final();
         batch.runs.push(RunRow::of(run.clone()));
         if let Err(error) = self.writer.write(batch).await {
             live.fail(&error);
             return Err(error);
         }
-        live.publish(run, events);
+        live.publish(run, events.into_iter().zip(lengths).collect());
         if is_over {
             // Whoever follows it has a cursor of his own.
             self.lock().remove(run_id);
@@ -271,8 +279,10 @@ impl Store {
     /// When there is no such run, or it cannot be stored.
     pub async fn change(&self, run_id: &str, change: Change) -> Result<Run, StoreError> {
         let Some(live) = self.live(run_id) else { return self.run(run_id).await };
-        let Some(run) = live.change(change) else { return Ok(live.run()) };
+        let _writing = live.writing.lock().await;
+        let Some(run) = change.of(live.run()) else { return Ok(live.run()) };
         self.writer.write(Batch { runs: vec![RunRow::of(run.clone())], ..Batch::default() }).await?;
+        live.set(run.clone());
         Ok(run)
     }
 
@@ -415,9 +425,10 @@ fn last_of_each(rows: &mut Vec<CaseRow>) {
     rows.reverse();
 }
 
-/// Events as blocks.
-fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> Vec<Block> {
+/// Events as blocks, and the length of each.
+fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> (Vec<Block>, Vec<usize>) {
     let mut blocks: Vec<Block> = Vec::new();
+    let mut lengths = Vec::with_capacity(events.len());
     for event in events {
         let sequence = event.sequence;
         match blocks.last_mut().filter(|block| block.body.len() < BLOCK_BYTES) {
@@ -425,9 +436,11 @@ fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> Vec<Block> {
             None => blocks.push(Block { run_id: run_id.to_owned(), first: sequence, last: sequence, body: Vec::new() }),
         }
         if let Some(block) = blocks.last_mut() {
+            let before = block.body.len();
             // Into memory, which grows.
             let _ = run_event_to_proto(event).encode_length_delimited(&mut block.body);
+            lengths.push(block.body.len() - before);
         }
     }
-    blocks
+    (blocks, lengths)
 }

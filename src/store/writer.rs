@@ -17,6 +17,10 @@ const WAITING: usize = 256;
 /// Time from the start of one transaction to that of the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Pauses before what could not be stored is tried again.
+const RETRIES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+
 type Waiting = (Batch, oneshot::Sender<Result<(), StoreError>>);
 
 /// The way to the task that writes.
@@ -68,11 +72,18 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
         let (batches, done): (Vec<Batch>, Vec<_>) = waiting.drain(..).unzip();
         let together = database.write(&batches).await;
         for (batch, sender) in batches.iter().zip(done) {
-            // One that cannot be stored does not take the others along.
-            let written = match &together {
-                Err(_) if batches.len() > 1 => database.write(std::slice::from_ref(batch)).await,
-                written => written.clone(),
-            };
+            // One that cannot be stored does not take the others along, and a database may be away for a moment.
+            let mut written = together.clone();
+            for pause in RETRIES {
+                if written.is_ok() {
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+                written = match database.is_stored(batch).await {
+                    Ok(true) => Ok(()),
+                    Ok(false) | Err(_) => database.write(std::slice::from_ref(batch)).await,
+                };
+            }
             if let Err(error) = &written {
                 tracing::error!(%error, "something cannot be stored");
             }
