@@ -230,8 +230,11 @@ fn compile(path: &str, bytes: &[u8], look_up: LookUp<'_>) -> Result<Module, Vec<
     Ok(module)
 }
 
+/// What a script imports, with the lines.
+type Imports = Vec<(String, u32)>;
+
 /// The JavaScript of a script, and what it imports, with the lines.
-fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Vec<(String, u32)>), Vec<Finding>> {
+fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Imports), Vec<Finding>> {
     let refuse = |line: u32, message: String| vec![finding(path, line, message)];
     if bytes.len() > MAX_BYTES {
         return Err(refuse(0, format!("the script has more than {MAX_BYTES} bytes")));

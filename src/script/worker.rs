@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rquickjs::context::EvalOptions;
 use rquickjs::function::{Args, Opt, Rest};
-use rquickjs::runtime::RejectionTracker;
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
+use rquickjs::runtime::RejectionTracker;
 use rquickjs::{Context, Ctx, Error, Exception, Function, Module, Object, Runtime, Value};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -342,6 +342,9 @@ fn explain_with<'js>(
     // When memory is used up there is none for an error.
     if thrown.is_null() {
         return out_of_memory();
+    }
+    if thrown.is_undefined() {
+        return failure("it threw undefined");
     }
     let call = call_of.and_then(|call_of| call_of.call::<_, Option<u32>>((thrown.clone(),)).ok().flatten());
     let Some(exception) = thrown.as_exception() else {

@@ -459,3 +459,77 @@ fn scripts_write_cases() {
     let ended = tests.run(&["-i", "scripts:nowhere"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
 }
+
+/// What a test must not pass, whatever it looks like.
+#[test]
+fn what_must_not_pass() {
+    let rows: &[(&str, &str, &str)] = &[
+        ("Floating", "(async () => { await null; t.assert.Equal(1, 2) })(); t.assert.True(true)", "failed"),
+        ("Rejected", "Promise.reject(new Error('x')); t.assert.True(true)", "errored"),
+        ("LateRejection", "(async () => { await 0; throw new Error('x') })(); t.assert.True(true)", "errored"),
+        ("Handled", "await Promise.reject(1).catch(() => {}); t.assert.True(true)", "passed"),
+        ("AsyncNoError", "t.assert.NoError(async () => { throw new Error('x') })", "failed"),
+        ("ThrowsNull", "t.assert.NoError(() => { throw null })", "failed"),
+        ("PanicOfNothing", "t.assert.Panic(undefined)", "failed"),
+        ("NotMatchOfObject", "t.assert.NotMatch({ content: 'error' }, /error/)", "failed"),
+        ("NotContainsNothing", "t.assert.NotContains('hi', undefined)", "failed"),
+        ("Errors", "t.assert.Equal(new Error('a'), new Error('b'))", "failed"),
+        ("Boxed", "t.assert.Equal(new Number(1), new Number(2))", "failed"),
+        ("Paths", "t.assert.JSONPath({}, '$.items[*].x', null)", "failed"),
+        ("NoAnswer", "t.assert.Agent(undefined, 'judge', {})", "failed"),
+        ("Emoji", "t.assert.Error(() => t.assert.Equal('😀'.repeat(200), 'b'))", "failed"),
+        ("Tampered", "Array.prototype[Symbol.iterator] = function* () {}; t.assert.Equal([1], [2])", "failed"),
+        ("Every", "Array.prototype.every = () => true; t.assert.Equal({ a: 1 }, { a: 2 })", "failed"),
+        ("Hidden", "t.assert.Error(() => Process('agents.typo.Stream', ctx, 'hi'))", "errored"),
+        ("Gone", "t.assert.Error(() => Process('agents.gone.Stream', ctx, 'hi'))", "errored"),
+        ("ThrowsUndefined", "throw undefined", "errored"),
+        ("Forged", "try { say('fail') } catch {} throw Object.assign(new Error('mine'), { call: 0 })", "errored"),
+        (
+            "Undefined",
+            "t.assert.Equal(Process('agents.mine.Stream', ctx, 'hi', { stubs: undefined }).content, 'you said: hi')",
+            "passed",
+        ),
+    ];
+    let mut script = String::from("const say = (text: string) => Process('agents.mine.Stream', {}, text);\n");
+    for (name, body, _) in rows {
+        let _ = writeln!(script, "export async function Test{name}(t, ctx) {{ {body} }}");
+    }
+    script += "export function* TestGenerator(t) { t.assert.True(false) }\n";
+    script += "export function TestThenable(t) { return { then(done) { t.assert.True(false); done() } } }\n";
+    script += "export * from './more';\n";
+    let tests = Tests::new(&script);
+    tests.place.write("scripts/my/more.ts", "export function TestThere(t) { t.assert.True(false) }");
+    let results = tests.results(&["--parallel", "4", "--agent", "gone=grpc://127.0.0.1:1"]);
+    assert_eq!(results.len(), rows.len() + 3);
+    for (name, outcome) in rows.iter().map(|(name, _, outcome)| (*name, *outcome)).chain([
+        ("Generator", "errored"),
+        ("Thenable", "failed"),
+        ("There", "failed"),
+    ]) {
+        let result = &results[&format!("Test{name}")];
+        assert_eq!(result["outcome"], outcome, "{name}: {result}");
+    }
+    assert_eq!(results["TestForged"]["blame"], "script");
+    assert!(results["TestThrowsUndefined"]["error"].as_str().is_some_and(|text| text.contains("undefined")));
+}
+
+/// A text that no parser has room for is refused, and takes nothing else along.
+#[test]
+fn scripts_that_are_nested_too_deep() {
+    let tests = Tests::new("");
+    tests.place.write(
+        "scripts/my/sum_test.js",
+        &format!("export function TestSum(t) {{ t.assert.Greater({}1, 0) }}", "1+".repeat(20_000)),
+    );
+    for (text, why) in [
+        (format!("export const Test = {}{}", "[".repeat(20_000), "]".repeat(20_000)), "nested"),
+        (format!("export const Test = {}1", "1+".repeat(400_000)), "too long"),
+    ] {
+        tests.place.write("scripts/my/deep_test.js", &text);
+        let ended = tests.run(&["-i", "scripts.my.deep"]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    }
+    let ended = tests.run(&["-i", "scripts.my.sum"]);
+    assert!(matches!(ended.code, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+}

@@ -56,7 +56,8 @@ pub(in crate::run) async fn run(
             tested.broken = result.err().map(|broken| broken_by(broken, &host, is_late));
             // Nothing was called where it thinks that something failed.
             let hidden = host.refused.take().filter(|_| tested.broken.is_none());
-            tested.broken = tested.broken.or(hidden.map(|why| Broken::Script(format!("{why} (it did not say so itself)"))));
+            tested.broken =
+                tested.broken.or(hidden.map(|why| Broken::Script(format!("{why} (it did not say so itself)"))));
         }
     }
     if is_cancelled {

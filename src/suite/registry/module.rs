@@ -160,9 +160,8 @@ pub(super) fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) ->
     let stack = (1 << 20) + tokens * STACK_PER_TOKEN;
     std::thread::scope(|scope| {
         let parser = std::thread::Builder::new().name("parser".to_owned()).stack_size(stack);
-        let parser = parser
-            .spawn_scoped(scope, read)
-            .map_err(|error| whole(format!("no thread to parse it on: {error}")))?;
+        let parser =
+            parser.spawn_scoped(scope, read).map_err(|error| whole(format!("no thread to parse it on: {error}")))?;
         parser.join().map_err(|_| whole("the parser failed on this file".to_owned()))
     })
 }
