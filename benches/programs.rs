@@ -78,7 +78,7 @@ fn forgectl(folder: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
-/// 10,000 assertions of one line each, the whole run: reading, agent, scripts, verdicts, results.
+/// 10,000 assertions of one line each, ten a case and one a case, the whole run: reading, agent, scripts, verdicts, results.
 fn script_assertions() {
     const COUNT: usize = 10_000;
     let (folder, agent) = place(0);
@@ -89,22 +89,26 @@ fn script_assertions() {
         .expect("writes");
     std::fs::write(folder.join("without.jsonl"), cases(COUNT, r#"{"type": "contains", "value": "hell"}"#))
         .expect("writes");
+    let ten = [r#"{"type": "script", "use": "scripts:judge"}"#; 10].join(", ");
+    std::fs::write(folder.join("ten.jsonl"), cases(COUNT / 10, &ten)).expect("writes");
     let url = format!("grpc://{}", agent.address);
-    let time = |suite: &str| {
+    let time = |suite: &str, cases: usize| {
         let began = Instant::now();
         let args = ["run", suite, "-n", &url, "--parallel", "16", "-q", "--daemon-free"];
         let summary = forgectl(folder, &args);
-        assert!(summary.contains(&format!("Passed:  {COUNT}\n")), "{summary}");
+        assert!(summary.contains(&format!("Passed:  {cases}\n")), "{summary}");
         began.elapsed()
     };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let (mut tens, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
-        with.push(time("with.jsonl"));
-        without.push(time("without.jsonl"));
+        tens.push(time("ten.jsonl", COUNT / 10));
+        with.push(time("with.jsonl", COUNT));
+        without.push(time("without.jsonl", COUNT));
     }
-    let (with, without) = (median(with), median(without));
-    println!("  {COUNT} cases with a script assertion: {:.2} s (has to be under 5)", with.as_secs_f64());
-    println!("  the same with `contains`: {:.2} s", without.as_secs_f64());
+    let (tens, with, without) = (median(tens), median(with), median(without));
+    println!("  {COUNT} script assertions in {} cases: {:.2} s (has to be under 5)", COUNT / 10, tens.as_secs_f64());
+    println!("  {COUNT} cases with a script assertion each: {:.2} s", with.as_secs_f64());
+    println!("  {COUNT} cases with `contains` each: {:.2} s", without.as_secs_f64());
 }
 
 /// 200 cases beside nothing, and beside scripts that attack.

@@ -16,7 +16,7 @@ use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan};
 use super::status::chain;
 use crate::bundle::BundleError;
-use crate::conversation::{CancelReason, Fault, FaultOrigin, JsonText};
+use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
@@ -24,7 +24,7 @@ use crate::plan::{Plan, PlanError, RunSpec};
 use crate::run::{Control, Done, Farewells, Job, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
-use crate::store::{CaseRow, Change, Store, StoreError};
+use crate::store::{Change, Store, StoreError};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::usage::Prices;
@@ -233,20 +233,17 @@ impl Manager {
     }
 
     async fn take_up_one(&self, run_id: &str, what: OnRestart) -> Result<(), StoreError> {
-        let (run, cases) = self.store.take_up(run_id).await?;
+        let run = self.store.take_up(run_id).await?;
         let parts = match what {
             OnRestart::Resume => self.assemble(&run.spec).await.map_err(|error| chain(&error)),
             OnRestart::Abort => Err("the daemon was restarted, and is configured not to go on with runs".to_owned()),
         };
         match parts {
             Ok(parts) => {
-                tracing::info!(run = %run.run_id, done = cases.len(), "a run goes on");
-                let snapshot = match &parts.snapshot {
-                    None => None,
-                    Some(_) => self.snapshot_of(&run, parts.plan.cases.len()).await?,
-                };
+                let done = self.done(&run).await?;
+                tracing::info!(run = %run.run_id, finished = done.finished.len(), "a run goes on");
                 let is_cancelling = run.state == State::Cancelling;
-                self.start(parts.into_job(run.clone(), Done { snapshot, ..done(&run, cases) }));
+                self.start(parts.into_job(run.clone(), done));
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -259,21 +256,17 @@ impl Manager {
         Ok(())
     }
 
-    /// The values of snapshot tokens that a run had; they stand between the cases that were planned and the first that was
-    /// started.
-    async fn snapshot_of(&self, run: &Run, cases: usize) -> Result<Option<JsonText>, StoreError> {
-        let mut after = cases as u64;
+    /// How far a run came, by its log.
+    async fn done(&self, run: &Run) -> Result<Done, StoreError> {
+        let mut done = Done { events: run.last_sequence, ..Done::default() };
+        let mut after = 0;
         loop {
             let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;
-            for event in &events {
-                match &event.payload {
-                    Payload::SnapshotTaken(values) => return Ok(Some(values.clone())),
-                    Payload::CaseStarted { .. } => return Ok(None),
-                    _ => {}
-                }
-            }
-            let Some(last) = events.last() else { return Ok(None) };
+            let Some(last) = events.last() else { return Ok(done) };
             after = last.sequence;
+            for event in &events {
+                done.take(event);
+            }
         }
     }
 
@@ -411,19 +404,6 @@ impl Parts {
         let Self { plan, agent, baselines, registry, parties, scripts, snapshot } = self;
         Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, done }
     }
-}
-
-/// How far a run came, by the cases that it had begun.
-fn done(run: &Run, cases: Vec<CaseRow>) -> Done {
-    let mut done = Done { events: run.last_sequence, ..Done::default() };
-    for row in cases {
-        let key = (row.suite, row.case_id, row.repeat);
-        match row.outcome {
-            Some(outcome) => drop(done.finished.insert(key, outcome)),
-            None => drop(done.begun.insert(key, row.attempt)),
-        }
-    }
-    done
 }
 
 /// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but

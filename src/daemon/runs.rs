@@ -255,7 +255,7 @@ fn verdict_to_proto(row: &CaseRow) -> pb::CaseVerdict {
             repeat: row.repeat,
             attempt: row.attempt,
         }),
-        outcome: row.outcome.map_or(pb::Outcome::Unspecified, outcome_to_proto).into(),
+        outcome: outcome_to_proto(row.outcome).into(),
         cause: row.cause.map_or(pb::Cause::Unspecified, cause_to_proto).into(),
         blame: row.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
         flaky: row.flaky,

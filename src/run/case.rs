@@ -9,7 +9,7 @@ use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::Clock;
 use super::script::{hooks, test};
-use super::{LogClosed, Shared, dynamic};
+use super::{LogClosed, Shared, dynamic, key_of};
 use crate::check::framework::{Replies, Reply};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
@@ -61,7 +61,11 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
     }
     let mut retries = Retries { troubles: shared.spec.retries, failures: shared.spec.retry_failed };
     let mut backoff = Backoff::new();
-    let mut earlier = Vec::new();
+    // What a daemon that is gone has tried in vain counts, too.
+    let mut earlier = shared.begun.get(&key_of(planned)).map(|begun| begun.earlier.clone()).unwrap_or_default();
+    for attempt in &earlier {
+        retries.use_up(attempt.outcome);
+    }
     loop {
         let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
         if (shared.control.stop.is_cancelled() && !shared.control.is_suspending()) || !retries.allow(&result) {
@@ -110,6 +114,12 @@ struct Retries {
 }
 
 impl Retries {
+    /// Notes that a case was tried again after this.
+    fn use_up(&mut self, outcome: Outcome) {
+        let left = if outcome == Outcome::Failed { &mut self.failures } else { &mut self.troubles };
+        *left = left.saturating_sub(1);
+    }
+
     /// Whether what came of an attempt is a reason for another one, which is then used up. Trouble that will not pass, such as
     /// a capability that the agent lacks, is none.
     fn allow(&mut self, result: &CaseResult) -> bool {

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::check::arguments::Schemas;
 use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrigin, JsonText, ToolMode, Transcript};
-use crate::event::{CaseRef, Draft, Payload, Run, State, SuiteInfo};
+use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
@@ -35,7 +35,7 @@ use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
 use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
-use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
 pub use ask::with_test_mode;
 use journal::Journal;
 pub use journal::LogClosed;
@@ -149,8 +149,8 @@ struct Shared {
     others: Mutex<HashMap<String, Arc<Callee>>>,
     /// What the script after the run is going to be told; `None`: there is none.
     results: Option<Mutex<Results>>,
-    /// Cases that a daemon that is gone has begun, with the last attempt.
-    begun: HashMap<CaseKey, u32>,
+    /// Cases that a daemon that is gone has begun.
+    begun: HashMap<CaseKey, Begun>,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -249,13 +249,42 @@ pub struct Done {
     pub events: u64,
     /// Cases with a verdict.
     pub finished: HashMap<CaseKey, Outcome>,
-    /// Cases that were begun and have none, with the last attempt.
-    pub begun: HashMap<CaseKey, u32>,
+    /// Cases that were begun and have none.
+    pub begun: HashMap<CaseKey, Begun>,
     /// The values of snapshot tokens, if somebody was asked for them.
     pub snapshot: Option<JsonText>,
 }
 
+/// A case that was begun and has no verdict.
+#[derive(Debug, Clone, Default)]
+pub struct Begun {
+    /// The last attempt, from 1.
+    pub attempt: u32,
+    /// The attempts that ended.
+    pub earlier: Vec<Attempt>,
+}
+
 impl Done {
+    /// Takes the next event of the log.
+    pub fn take(&mut self, event: &RunEvent) {
+        let case = event.case.as_ref();
+        let key = case.map(|case| (case.suite.to_string(), case.case_id.to_string(), case.repeat));
+        match (&event.payload, key, case) {
+            (Payload::CaseStarted { .. }, Some(key), Some(case)) => {
+                self.begun.entry(key).or_default().attempt = case.attempt;
+            }
+            (Payload::AttemptFinished(result), Some(key), _) => {
+                self.begun.entry(key).or_default().earlier.push(Attempt::of(result));
+            }
+            (Payload::CaseFinished(result), Some(key), _) => {
+                self.begun.remove(&key);
+                self.finished.insert(key, result.outcome);
+            }
+            (Payload::SnapshotTaken(values), ..) => self.snapshot = Some(values.clone()),
+            _ => {}
+        }
+    }
+
     /// Whether the case has no verdict yet.
     fn is_open(&self, case: &PlannedCase) -> bool {
         !self.finished.contains_key(&key_of(case))

@@ -40,7 +40,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
         let Some(planned) = waiting.next() else { break };
         let mut case = case_ref(&planned);
         // What was begun and has no verdict is begun anew.
-        case.attempt += shared.begun.get(&key_of(&planned)).copied().unwrap_or(0);
+        case.attempt += shared.begun.get(&key_of(&planned)).map_or(0, |begun| begun.attempt);
         let task = {
             let (shared, case) = (Arc::clone(&shared), case.clone());
             async move { case::run(&shared, &planned, case).await }

@@ -40,7 +40,7 @@ pub(super) struct Block {
     pub(super) body: Vec<u8>,
 }
 
-/// What is known of a case: that it was started, or what came of it.
+/// What came of a case, in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseRow {
     /// The run.
@@ -51,10 +51,10 @@ pub struct CaseRow {
     pub case_id: String,
     /// Which repetition, from 1.
     pub repeat: u32,
-    /// The last attempt that was begun, from 1.
+    /// The attempt that the verdict is about, from 1.
     pub attempt: u32,
-    /// What came of it; `None`: it has no verdict.
-    pub outcome: Option<Outcome>,
+    /// What came of it.
+    pub outcome: Outcome,
     /// Why it did not pass.
     pub cause: Option<Cause>,
     /// Who is to blame.
@@ -63,7 +63,7 @@ pub struct CaseRow {
     pub flaky: bool,
     /// How long it took.
     pub duration_ms: u64,
-    /// When it was started, or had its verdict.
+    /// When the verdict was there.
     pub at: Timestamp,
 }
 
@@ -186,7 +186,7 @@ impl Database {
                     .bind(row.case_id.clone())
                     .bind(i64::from(row.repeat))
                     .bind(i64::from(row.attempt))
-                    .bind(row.outcome.map(Outcome::name))
+                    .bind(row.outcome.name())
                     .bind(row.cause.map(Cause::name))
                     .bind(row.blame.map(Blame::name))
                     .bind(i64::from(row.flaky))
@@ -336,19 +336,11 @@ impl Database {
         query.fetch_all(&self.pool).await?.iter().map(|row| get(row, 0)).collect()
     }
 
-    /// The cases of a run that were begun.
-    pub(super) async fn cases(&self, run_id: &str) -> Result<Vec<CaseRow>, StoreError> {
-        let sql = "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at \
-                   FROM cases WHERE run_id = $1";
-        let rows = sqlx::query(sql).bind(run_id.to_owned()).fetch_all(&self.pool).await?;
-        rows.iter().map(read_case).collect()
-    }
-
     /// The verdicts on cases of that id, newest run first.
     pub(super) async fn history(&self, case_id: &str, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
         let sql = format!(
             "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at FROM cases \
-             WHERE case_id = $1 AND outcome IS NOT NULL ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
+             WHERE case_id = $1 ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql)).bind(case_id.to_owned()).fetch_all(&self.pool).await?;
         rows.iter().map(read_case).collect()
@@ -462,7 +454,7 @@ fn read_case(row: &AnyRow) -> Result<CaseRow, StoreError> {
         case_id: get(row, 2)?,
         repeat: small(3)?,
         attempt: small(4)?,
-        outcome: word(row, 5, Outcome::named)?,
+        outcome: word(row, 5, Outcome::named)?.ok_or_else(|| StoreError::Corrupt("a verdict is empty".to_owned()))?,
         cause: word(row, 6, Cause::named)?,
         blame: word(row, 7, Blame::named)?,
         flaky: get::<i64>(row, 8)? != 0,

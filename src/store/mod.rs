@@ -221,15 +221,14 @@ impl Store {
         Ok(runs)
     }
 
-    /// Goes on with a run that was stored by a daemon that is gone, and gives the cases that it had begun.
+    /// Goes on with a run that was stored by a daemon that is gone.
     ///
     /// # Errors
     /// When there is no such run.
-    pub async fn take_up(&self, run_id: &str) -> Result<(Run, Vec<CaseRow>), StoreError> {
+    pub async fn take_up(&self, run_id: &str) -> Result<Run, StoreError> {
         let run = self.run(run_id).await?;
-        let cases = self.database.cases(run_id).await?;
         self.lock().insert(run_id.to_owned(), Arc::new(Live::new(run.clone())));
-        Ok((run, cases))
+        Ok(run)
     }
 
     /// Appends events to a run's log; they get the next numbers, all of them or none. When this returns, they are stored.
@@ -255,8 +254,6 @@ impl Store {
         if before.state == State::Cancelling && !run.state.is_final() {
             run.state = State::Cancelling;
         }
-        // A case that is begun and ended at once is one row.
-        last_of_each(&mut batch.cases);
         let (blocks, lengths) = blocks(run_id, &events);
         batch.blocks = blocks;
         let is_over = run.state.is_final();
@@ -387,42 +384,23 @@ impl Store {
     }
 }
 
-/// What an event says about its case, for the table of cases.
+/// The verdict that an event holds, for the table of cases.
 fn case_row(run_id: &str, event: &RunEvent) -> Option<CaseRow> {
     let case = event.case.as_ref()?;
-    let row = CaseRow {
+    let Payload::CaseFinished(result) = &event.payload else { return None };
+    Some(CaseRow {
         run_id: run_id.to_owned(),
         suite: case.suite.to_string(),
         case_id: case.case_id.to_string(),
         repeat: case.repeat,
         attempt: case.attempt,
-        outcome: None,
-        cause: None,
-        blame: None,
-        flaky: false,
-        duration_ms: 0,
+        outcome: result.outcome,
+        cause: result.cause,
+        blame: result.blame,
+        flaky: result.is_flaky(),
+        duration_ms: whole_millis(result.transcript.duration),
         at: event.at,
-    };
-    match &event.payload {
-        Payload::CaseStarted { .. } => Some(row),
-        Payload::CaseFinished(result) => Some(CaseRow {
-            outcome: Some(result.outcome),
-            cause: result.cause,
-            blame: result.blame,
-            flaky: result.is_flaky(),
-            duration_ms: whole_millis(result.transcript.duration),
-            ..row
-        }),
-        _ => None,
-    }
-}
-
-/// Keeps the last row of each case: a statement must not change a row twice.
-fn last_of_each(rows: &mut Vec<CaseRow>) {
-    let mut seen = HashSet::new();
-    rows.reverse();
-    rows.retain(|row| seen.insert((row.suite.clone(), row.case_id.clone(), row.repeat)));
-    rows.reverse();
+    })
 }
 
 /// Events as blocks, and the length of each.

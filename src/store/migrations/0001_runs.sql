@@ -25,14 +25,14 @@ CREATE TABLE events (
     PRIMARY KEY (run_id, first_sequence)
 );
 
--- Cases of runs: started, and what came of them.
+-- Verdicts on the cases of runs, in short; the log has all of them.
 CREATE TABLE cases (
     run_id TEXT NOT NULL,
     suite TEXT NOT NULL,
     case_id TEXT NOT NULL,
     repetition BIGINT NOT NULL,
     attempt BIGINT NOT NULL,
-    outcome TEXT,
+    outcome TEXT NOT NULL,
     cause TEXT,
     blame TEXT,
     flaky BIGINT NOT NULL,
