@@ -405,6 +405,7 @@ async fn the_protocol() {
     assert!(matches!(&first.event, Some(Event::Accepted(accepted)) if accepted.invocation_id == "a"), "{first:?}");
     let status = agent.invoke(tokio_stream::iter([start("a", ToolMode::Live)])).await.expect_err("a refusal");
     assert_eq!(status.code(), Code::AlreadyExists);
+    endpoint.wait_until_asked(1).await;
     frames.send(InvokeRequest { frame: Some(Frame::Cancel(InvokeCancel::default())) }).await.expect("room");
     let last = events.message().await.expect("no error").expect("an event");
     let reason = FinishReason::Cancelled as i32;
@@ -419,6 +420,7 @@ async fn the_protocol() {
     events.message().await.expect("no error").expect("an event");
     let next = tokio::time::timeout(Duration::from_millis(200), events.message()).await;
     assert!(next.is_err(), "the call goes on: {next:?}");
+    endpoint.wait_until_asked(2).await;
     stop.cancel();
     assert_eq!(events.message().await.expect_err("a status").code(), Code::Unavailable);
     endpoint.wait_until_left(2);

@@ -118,6 +118,15 @@ impl Endpoint {
         self.state.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Waits until so many requests came.
+    pub(crate) async fn wait_until_asked(&self, requests: usize) {
+        let begun = Instant::now();
+        while self.asked().len() < requests {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no request came");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until so many clients left before they had an answer.
     pub(crate) fn wait_until_left(&self, clients: usize) {
         let begun = Instant::now();
