@@ -401,7 +401,7 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
                 let fault = Fault {
                     code: tonic::Code::FailedPrecondition.into(),
                     reason: "SCRIPT_FAILED".to_owned(),
-                    message: format!("the script before the run failed: {why}"),
+                    message: format!("the script before the run failed ({before}): {why}"),
                     origin: FaultOrigin::Daemon,
                     retryable: false,
                 };
@@ -422,7 +422,7 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
     if let Some(after) = &hooks.after
         && let Err(why) = after_run(shared, after, data).await
     {
-        shared.journal.run(Payload::Warning(format!("the script after the run failed: {why}"))).await?;
+        shared.journal.run(Payload::Warning(format!("the script after the run failed ({after}): {why}"))).await?;
         if matches!(trouble, Trouble::None) {
             trouble = Trouble::After;
         }

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::source::Scripts;
-use super::wire::{self, Answer, Asked, Checks, Frame, Job, Kind, Refusal, Said};
+use super::wire::{self, Answer, Asked, Checks, Job, Kind, Refusal, Said};
 use super::worker;
 
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
@@ -61,6 +61,8 @@ pub struct Pool {
     program: PathBuf,
     arguments: Vec<OsString>,
     limits: Limits,
+    /// Most that wait for work.
+    workers: usize,
     /// To begin.
     permits: Semaphore,
     /// To go on when others may begin.
@@ -145,6 +147,7 @@ impl Pool {
             program,
             arguments,
             limits,
+            workers: workers.max(1),
             permits: Semaphore::new(workers.max(1)),
             slow: Semaphore::new(MAX_SLOW),
             waiting: Semaphore::new(MAX_WAITING),
@@ -222,8 +225,10 @@ impl Pool {
 
     fn give_back(&self, mut worker: Worker) {
         worker.jobs += 1;
-        if worker.jobs < MAX_JOBS && !worker.is_slow {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that others made room for are more than there is work for afterwards.
+        if worker.jobs < MAX_JOBS && !worker.is_slow && idle.len() < self.workers {
+            idle.push(worker);
         }
     }
 
@@ -272,12 +277,6 @@ impl Session<'_> {
             Err(_) => return Step::Ended(Called::failed("the time was up before its turn came again")),
         }
         self.exchange(&frame).await
-    }
-
-    /// Where a place in the JavaScript stands in its file.
-    #[must_use]
-    pub fn place(&self, frame: &Frame) -> String {
-        self.scripts.place(frame)
     }
 
     /// Makes room for others as soon as it may, and goes on.

@@ -199,4 +199,8 @@ fn stores_that_cannot_be_used() {
         assert!(complaints.len() == 1 && complaints[0].contains(why), "{data}: {}", ended.stderr);
     }
     assert!(Path::new(&database).exists());
+    // One that is named and not there yet is made.
+    let mut made = start("x", &["--store", "sqlite://made.db"]);
+    made.address();
+    assert!(place.path().join("made.db").exists());
 }

@@ -45,6 +45,30 @@ fn the_script_test_of_the_framework() {
     assert!(result["response"].as_str().is_some_and(|text| text.contains("Please confirm")), "{result}");
 }
 
+/// Tools of a real agent, answered by the script that calls it.
+#[test]
+fn stubs_of_a_script_test() {
+    let place = Place::new();
+    let call = "Process('agents.expense.Stream', ctx, 'I want to submit an expense: Travel, $500', ";
+    let script = format!(
+        "export function TestStubs(t: TestingT, ctx: Context) {{\n\
+         \x20 const response = {call}{{ stubs: {{ create_expense: {{ status: 'draft', reference: 'STUB-1' }} }} }});\n\
+         \x20 t.assert.Equal((response.tool_calls[0].result as any).reference, 'STUB-1');\n\
+         \x20 const failed = {call}{{ stubs: {{ create_expense: {{ $error: 'the ledger is closed' }} }} }});\n\
+         \x20 t.assert.False(failed.tool_calls[0].success);\n\
+         \x20 t.assert.Contains(failed.content, 'the ledger is closed');\n}}\n\
+         export function TestMisspelt(t: TestingT, ctx: Context) {{\n\
+         \x20 t.assert.Error(() => {call}{{ stubs: {{ create_expense: {{ $eror: 1 }} }} }}));\n}}\n"
+    );
+    place.write("scripts/stub_test.ts", &script);
+    let (_agent, url) = sample("forge_samples.expense", &[]);
+    let ended = place.run(&["run", "-i", "scripts.stub", "-n", &url]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("✓ [TestStubs]"), "{}", ended.stdout);
+    // What is misspelt is nobody's answer, and no test passes with it.
+    assert!(ended.stdout.contains("stubs.create_expense.$eror"), "{}", ended.stdout);
+}
+
 /// The suites of this repository say what they are meant to say about the sample agents.
 #[test]
 fn sample_suites() {

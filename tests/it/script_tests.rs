@@ -344,14 +344,14 @@ fn scripts_around_cases() {
             &lines[1],
             "errored",
             "script".into(),
-            "script error: before: no database (scripts/env_test.ts:3:",
+            "script error: before (scripts:env_test.Before): no database (scripts/env_test.ts:3:",
             vec!["before bad hi 1 {\"bad\":true}", "after bad error  null"],
         ),
         (
             &lines[2],
             "errored",
             "script".into(),
-            "script error: after: cannot clean up (scripts/env_test.ts:8:",
+            "script error: after (scripts:env_test.After): cannot clean up (scripts/env_test.ts:8:",
             vec![
                 "before leaves hi 1 {\"leaves\":true}",
                 "after leaves passed you said: hi {\"id\":\"you said: seed\"}",
@@ -407,8 +407,18 @@ fn scripts_around_runs() {
     tests.place.write("t.jsonl", suite);
     for (before, after, code, why) in [
         ("scripts:env.BeforeAll", "scripts:env.AfterAll", 1, ""),
-        ("scripts:env.BeforeAll", "scripts:env.Bad", 3, "the script after the run failed: nope (scripts/env.ts:9:"),
-        ("scripts:env.Bad", "scripts:env.Bad", 3, "the script before the run failed: nope (scripts/env.ts:9:"),
+        (
+            "scripts:env.BeforeAll",
+            "scripts:env.Bad",
+            3,
+            "the script after the run failed (scripts:env.Bad): nope (scripts/env.ts:9:",
+        ),
+        (
+            "scripts:env.Bad",
+            "scripts:env.Bad",
+            3,
+            "the script before the run failed (scripts:env.Bad): nope (scripts/env.ts:9:",
+        ),
         ("scripts:env.Ask", "scripts:env.BeforeAll", 3, "agents can be called by tests and hooks only"),
         ("scripts:env.Gone", "scripts:env.AfterAll", 2, "and no Gone"),
         ("scripts:envy.Gone", "scripts:env.AfterAll", 2, "there is no script \"envy\""),

@@ -102,7 +102,7 @@ pub(in crate::run) async fn before(
     Ok(match answer {
         Ok(answer) => Ok((passed_on(answer), console)),
         Err(why) => {
-            let error = format!("script error: before: {why}");
+            let error = format!("script error: before ({hook}): {why}");
             let (outcome, cause) = (Outcome::Errored, Cause::ScriptError);
             let transcript = Transcript::default();
             let result = CaseResult::without_assertions(outcome, cause, Blame::Script, error, transcript);
@@ -130,7 +130,7 @@ pub(in crate::run) async fn after(
     let (answer, console) = call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)).await?;
     result.console.extend(console);
     if let Err(why) = answer {
-        let error = format!("script error: after: {why}");
+        let error = format!("script error: after ({hook}): {why}");
         if matches!(result.outcome, Outcome::Passed | Outcome::Skipped) {
             (result.outcome, result.cause, result.blame) =
                 (Outcome::Errored, Some(Cause::ScriptError), Some(Blame::Script));

@@ -57,7 +57,7 @@ pub(in crate::run) async fn run(
             // Nothing was called where it thinks that something failed.
             let hidden = host.refused.take().filter(|_| tested.broken.is_none());
             tested.broken =
-                tested.broken.or(hidden.map(|why| Broken::Script(format!("{why} (it did not say so itself)"))));
+                tested.broken.or(hidden.map(|why| Broken::Script(format!("{why} (the test went on all the same)"))));
         }
     }
     if is_cancelled {
