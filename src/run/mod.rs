@@ -317,15 +317,12 @@ pub async fn execute(
     journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await?;
     let open: Vec<PlannedCase> = job.plan.cases.iter().filter(|case| job.done.is_open(case)).cloned().collect();
     let is_bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Errored);
-    if journal.is_whole() && job.done.events > 0 {
-        // Its daemon ended between the last verdict and the end of the run.
-        let state = State::of(&journal.current().totals);
-        return finish(&journal, state, job.run.agent.clone(), None).await;
-    }
-    if job.run.spec.fail_fast && job.done.finished.values().any(is_bad) {
+    let open = if job.run.spec.fail_fast && job.done.finished.values().any(is_bad) {
         journal.not_run(&open, || CaseResult::passed_over(Transcript::default())).await?;
-        return finish(&journal, State::of(&journal.current().totals), None, None).await;
-    }
+        Vec::new()
+    } else {
+        open
+    };
     let prepared = match prepare(&job, &journal, &control).await? {
         Ok(prepared) => prepared,
         Err(Prevented::Stopped) if control.is_suspending() => return Ok(()),
@@ -333,6 +330,10 @@ pub async fn execute(
             let not_run = || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why());
             journal.not_run(&open, not_run).await?;
             return finish(&journal, State::Cancelled, None, None).await;
+        }
+        // Its daemon ended between the last verdict and the end of the run; nobody is needed any more.
+        Err(Prevented::Trouble { .. }) if open.is_empty() => {
+            return finish(&journal, State::of(&journal.current().totals), None, None).await;
         }
         Err(Prevented::Trouble { fault, cause, blame }) => {
             journal.not_run(&open, || CaseResult::not_run(cause, blame, &fault.message)).await?;
@@ -392,7 +393,8 @@ enum Trouble {
 /// Runs the cases between the scripts that stand before and after them.
 async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble, LogClosed> {
     let hooks = &shared.spec.hooks;
-    let (data, mut trouble) = match &hooks.before {
+    // What is left of a run may be its end alone.
+    let (data, mut trouble) = match hooks.before.as_ref().filter(|_| !cases.is_empty()) {
         None => (None, Trouble::None),
         Some(before) => match before_run(shared, before, &cases).await {
             Ok(data) => (data, Trouble::None),
