@@ -68,8 +68,14 @@ impl CaseRef {
     /// What people call it: its id, and the repetition from the second on.
     #[must_use]
     pub fn label(&self) -> String {
-        if self.repeat > 1 { format!("{} #{}", self.case_id, self.repeat) } else { self.case_id.to_string() }
+        case_label(&self.case_id, self.repeat)
     }
+}
+
+/// What people call a case: its id, and the repetition from the second on.
+#[must_use]
+pub fn case_label(case_id: &str, repeat: u32) -> String {
+    if repeat > 1 { format!("{case_id} #{repeat}") } else { case_id.to_owned() }
 }
 
 /// What a [`RunEvent`] says.

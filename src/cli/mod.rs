@@ -12,6 +12,7 @@ mod follow;
 mod history;
 mod init;
 mod inputs;
+mod lines;
 mod proto;
 mod run;
 mod runs;

@@ -1,6 +1,5 @@
 //! `forgectl run`: pack, upload, follow, tell.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -13,20 +12,21 @@ use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
+use super::lines::Lines;
 use super::{CliError, Exit, look, note, print};
 use crate::bundle::Role;
 use crate::conversation::ToolMode;
 use crate::daemon::status::{BUNDLE_MISSING, chain};
-use crate::event::{CaseRef, Payload, Run};
+use crate::event::{Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
 use crate::report::console::Look;
-use crate::report::{Shown, Verdict, Verdicts, printable_json, summary};
+use crate::report::{Shown, printable_json, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
+use crate::suite::Defaults;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Defaults, Labels};
 use crate::usage::Prices;
 use crate::wire::control as pb;
 use crate::wire::run::run_from_proto;
@@ -419,17 +419,18 @@ async fn run_on(
         print(&format!("{}\n", run.run_id))?;
         return Ok(Exit::Passed);
     }
-    let ended = follow(client, args, &run, interrupts).await?;
+    // Suites may be large, and who only waits does not need them.
+    let inputs = Some(inputs).filter(|_| args.update_snapshots);
+    let Ended { run, lines, answered } = follow(client, args, &run, interrupts).await?;
     // First what people wait for, then the files, whatever became of the other.
-    let told = tell(args, &ended);
-    let written = write_results(client, args, &ended.run).await;
-    let stored =
-        if args.update_snapshots { ended.answered.store(&inputs.homes, &inputs.suites, args.quiet) } else { Ok(()) };
+    let told = tell(args, &run, lines);
+    let written = write_results(client, args, &run).await;
+    let stored = inputs.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
     match told {
         Err(error) if error.exit != Exit::Passed => return Err(error),
         Ok(()) | Err(_) => written.and(stored)?,
     }
-    Ok(Exit::of_run(ended.run.exit_code()))
+    Ok(Exit::of_run(run.exit_code()))
 }
 
 /// The agents that exist for one call of the daemon only: those given with `--agent`, and the agent under test and the
@@ -523,23 +524,17 @@ async fn upload(client: &Client, spec: &RunSpec, packed: &std::sync::Arc<File>) 
 /// A run that is over, and what the console shows of it.
 struct Ended {
     run: Run,
-    /// Lines by suite path, in file order.
-    lines: HashMap<String, Vec<Shown>>,
+    /// The lines of each suite, in file order.
+    lines: Vec<Vec<Shown>>,
     /// What is to be stored of it.
     answered: Answered,
 }
-
-/// Suite path, id and repetition of a case.
-type CaseKey = (String, String, u32);
 
 /// Follows the run to its end, and cancels it when the user asks for it.
 async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
     let mut progress = Progress::new(run.totals.total, args.quiet, args.verbose);
     let mut follower = Follower::new(client, &run.run_id, pb::Detail::Cases);
-    // The order of the files, and one line for each case: whole verdicts would add up.
-    let mut order: Vec<CaseKey> = Vec::new();
-    let mut planned: HashMap<CaseKey, (String, Labels)> = HashMap::new();
-    let mut lines: HashMap<CaseKey, Shown> = HashMap::new();
+    let mut lines = Lines::default();
     let mut answered = Answered::default();
     let mut cancelled = false;
     let ended = loop {
@@ -556,32 +551,15 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
             return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
         };
         progress.take(&event);
-        let key = |case: &CaseRef| (case.suite.to_string(), case.case_id.to_string(), case.repeat);
-        let case = event.case.as_ref().map(|case| (key(case), case));
-        match (&event.payload, case) {
-            (Payload::CasePlanned { name, labels }, Some((key, _))) => {
-                order.push(key.clone());
-                planned.insert(key, (name.clone(), labels.clone()));
-            }
-            (Payload::CaseFinished(result), Some((key, case))) => {
-                if args.update_snapshots {
-                    answered.take(case, result);
-                }
-                let (name, labels) = planned.remove(&key).unwrap_or_default();
-                lines.insert(key, Shown::of(Verdict { case, name: &name, labels: &labels, result }));
-            }
+        lines.take(&event);
+        match (&event.payload, &event.case) {
+            (Payload::CaseFinished(result), Some(case)) if args.update_snapshots => answered.take(case, result),
             (Payload::RunFinished(run), _) => break (**run).clone(),
             _ => {}
         }
     };
     progress.finish();
-    let mut by_suite: HashMap<String, Vec<Shown>> = HashMap::new();
-    for key in order {
-        if let Some(line) = lines.remove(&key) {
-            by_suite.entry(key.0).or_default().push(line);
-        }
-    }
-    Ok(Ended { run: ended, lines: by_suite, answered })
+    Ok(Ended { lines: lines.by_suite(&ended), run: ended, answered })
 }
 
 async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
@@ -592,8 +570,7 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
 }
 
 /// Prints the summary of each suite, or why there is none.
-fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
-    let run = &ended.run;
+fn tell(args: &RunArgs, run: &Run, lines: Vec<Vec<Shown>>) -> Result<(), CliError> {
     if let Some(fault) = &run.error {
         let error = CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message));
         return Err(match fault.reason.as_str() {
@@ -603,9 +580,8 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
     }
     let look: Look = look();
     // What is said of the run as a whole stands with the last suite of which anything is shown.
-    let last = run.suites.iter().rposition(|suite| ended.lines.contains_key(&suite.path));
-    for (index, suite) in run.suites.iter().enumerate() {
-        let lines = ended.lines.get(&suite.path).cloned().unwrap_or_default();
+    let last = lines.iter().rposition(|lines| !lines.is_empty());
+    for (index, (suite, lines)) in run.suites.iter().zip(lines).enumerate() {
         if lines.is_empty() {
             continue;
         }
@@ -616,20 +592,4 @@ fn tell(args: &RunArgs, ended: &Ended) -> Result<(), CliError> {
         print(&summary(run, suite, lines, &warnings, look))?;
     }
     Ok(())
-}
-
-/// The verdicts of a run that is over, from its log.
-pub(super) async fn verdicts(client: &Client, run_id: &str) -> Result<(Run, Verdicts), CliError> {
-    let mut follower = Follower::new(client, run_id, pb::Detail::Cases);
-    let mut verdicts = Verdicts::default();
-    let mut ended = None;
-    while let Some(event) = follower.next().await? {
-        verdicts.take(&event);
-        if let Payload::RunFinished(run) = &event.payload {
-            ended = Some((**run).clone());
-        }
-    }
-    let run =
-        ended.ok_or_else(|| CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"))?;
-    Ok((run, verdicts))
 }

@@ -5,10 +5,12 @@ use jiff::Timestamp;
 
 use super::agents::key_value;
 use super::client::Client;
-use super::run::{read_run, verdicts};
+use super::follow::Follower;
+use super::lines::Lines;
+use super::run::read_run;
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
-use crate::report::{Shown, printable, summary};
+use crate::report::{printable, summary};
 use crate::wire::control as pb;
 use crate::wire::run::time_to_proto;
 
@@ -198,10 +200,13 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
         note(&format!("the run is not over; `forgectl watch {run_id}` follows it"));
         return Ok(Exit::Passed);
     }
-    let (run, verdicts) = verdicts(client, run_id).await?;
-    for suite in &run.suites {
-        let shown: Vec<Shown> = verdicts.of_suite(&suite.path).map(Shown::of).collect();
-        print(&summary(&run, suite, shown, &[], look()))?;
+    let mut follower = Follower::new(client, run_id, pb::Detail::Cases);
+    let mut lines = Lines::default();
+    while let Some(event) = follower.next().await? {
+        lines.take(&event);
+    }
+    for (suite, lines) in run.suites.iter().zip(lines.by_suite(&run)) {
+        print(&summary(&run, suite, lines, &[], look()))?;
     }
     for warning in &run.warnings {
         print(&format!("⚠ {}\n", printable(warning)))?;

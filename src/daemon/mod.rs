@@ -4,6 +4,7 @@
 //! in one place ([`status`]).
 
 mod agents;
+mod artifact;
 pub mod config;
 mod generate;
 mod history;

@@ -7,11 +7,10 @@ use tonic::{Request, Response, Status, Streaming};
 use super::manager::Manager;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
-use super::{generate, history};
+use super::{artifact, generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::plan::MAX_CONCURRENCY;
-use crate::report::{Format, Verdicts};
 use crate::store::{CaseRow, Filter};
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
@@ -24,10 +23,6 @@ use crate::wire::verdict::{blame_to_proto, cause_to_proto, outcome_to_proto};
 const DEFAULT_PAGE: usize = 50;
 /// Most runs on a page.
 const MAX_PAGE: usize = 500;
-/// Most bytes of one chunk of an artifact.
-const CHUNK: usize = 1 << 20;
-
-type Pieces = Box<dyn Iterator<Item = Result<pb::FetchArtifactResponse, Status>> + Send>;
 
 pub(super) struct Runs {
     manager: Arc<Manager>,
@@ -190,45 +185,13 @@ impl RunService for Runs {
         generate::generate(&self.manager, request.into_inner()).map(Response::new)
     }
 
-    type FetchArtifactStream = tokio_stream::Iter<Pieces>;
+    type FetchArtifactStream = artifact::Responses;
 
     async fn fetch_artifact(
         &self,
         request: Request<pb::FetchArtifactRequest>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
-        let request = request.into_inner();
-        let format = Format::named(&request.format).ok_or_else(|| {
-            let names = Format::ALL.map(Format::name).join(", ");
-            of_wire(&WireError::new("format", format!("{:?} is not known; there are {names}", request.format)))
-        })?;
-        let run = self.run(&request.run_id).await?;
-        if !run.state.is_final() {
-            return Err(Status::failed_precondition(format!(
-                "the run is {}; its reports come when it is over",
-                run.state.name()
-            )));
-        }
-        let no_suite = || of_wire(&WireError::new("suite", format!("{:?} is no suite of this run", request.suite)));
-        let suite = match request.suite.as_str() {
-            "" => None,
-            path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
-        };
-        let mut verdicts = Verdicts::default();
-        let mut after = 0;
-        loop {
-            let events = self.manager.store().read(&run.run_id, after, 1000).await.map_err(|error| of_store(&error))?;
-            let Some(last) = events.last() else { break };
-            after = last.sequence;
-            for event in &events {
-                verdicts.take(event);
-            }
-        }
-        // Made while the client reads: one that does not costs nothing but the verdicts.
-        let pieces = format.pieces(run, verdicts, suite).flat_map(|piece| match piece {
-            Ok(piece) => chunks(piece).into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(Status::internal(format!("the result cannot be written: {error}")))],
-        });
-        Ok(Response::new(tokio_stream::iter(Box::new(pieces) as Pieces)))
+        artifact::artifact(self.manager.store(), request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -278,12 +241,4 @@ fn listed(run: &Run) -> pb::Run {
         suite.warnings.clear();
     }
     run
-}
-
-/// Cuts a piece of text so that each part fits into a message.
-fn chunks(piece: String) -> Vec<pb::FetchArtifactResponse> {
-    if piece.len() <= CHUNK {
-        return vec![pb::FetchArtifactResponse { chunk: piece.into_bytes() }];
-    }
-    piece.as_bytes().chunks(CHUNK).map(|chunk| pb::FetchArtifactResponse { chunk: chunk.to_vec() }).collect()
 }

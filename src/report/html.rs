@@ -9,8 +9,9 @@ use std::fmt;
 
 use askama::Template;
 
+use super::outline::{Outline, Place};
 use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
-use super::{Verdict, Verdicts, own_error, push_printable};
+use super::{Report, Unwritable, Verdict, Written, own_error, push_printable};
 use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
@@ -24,82 +25,34 @@ const MAX_ITEMS: usize = 200;
 /// Most cases that are named at the head of a suite.
 const MAX_NAMED: usize = 100;
 
-/// The page in pieces, each made when it is asked for: head, then head and cases of each suite.
-#[derive(Debug)]
-pub struct Pieces {
-    run: Run,
-    verdicts: Verdicts,
-    /// Positions of the suites to write.
-    suites: Vec<usize>,
+/// The page: its head, then head and cases of each suite.
+#[derive(Debug, Default)]
+pub struct Html {
     /// Cases of the suite at hand that passed in the baseline and did not now.
     regressions: HashSet<String>,
-    next: Next,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Next {
-    Open,
-    Suite { suite: usize, position: usize },
-    Case { suite: usize, position: usize, left: u32 },
-    Close,
-    Nothing,
-}
-
-impl Pieces {
-    /// The page of all suites of a run, or of the one at `only`.
-    #[must_use]
-    pub fn new(run: Run, verdicts: Verdicts, only: Option<usize>) -> Self {
-        let suites = only.map_or_else(|| (0..run.suites.len()).collect(), |suite| vec![suite]);
-        Self { run, verdicts, suites, regressions: HashSet::new(), next: Next::Open }
+impl Report for Html {
+    fn head(&mut self, outline: &Outline) -> Written {
+        Page::of(outline).render().map_err(Unwritable::of)
     }
 
-    fn open(&mut self) -> askama::Result<String> {
-        self.next = self.suite_or_close(0, 0);
-        let only = if let [only] = self.suites[..] { self.run.suites.get(only) } else { None };
-        Page::of(&self.run, &self.verdicts, only).render()
+    fn part(&mut self, outline: &Outline, part: usize) -> Written {
+        let compared = outline.info(part).comparison.as_ref();
+        self.regressions = compared.iter().flat_map(|compared| compared.regressions.iter().cloned()).collect();
+        Suite::of(outline, part).render().map_err(Unwritable::of)
     }
 
-    fn suite_or_close(&self, suite: usize, position: usize) -> Next {
-        if suite < self.suites.len() { Next::Suite { suite, position } } else { Next::Close }
+    fn case(&mut self, _: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+        Case::of(verdict, place.overall, &self.regressions).render().map_err(Unwritable::of)
     }
 
-    fn suite(&mut self, suite: usize, position: usize) -> askama::Result<String> {
-        let info = &self.run.suites[self.suites[suite]];
-        self.next = Next::Case { suite, position, left: info.cases };
-        self.regressions = info.comparison.iter().flat_map(|compared| compared.regressions.iter().cloned()).collect();
-        Suite::of(&self.run, &self.verdicts, info).render()
-    }
-
-    /// The next case of a suite, or its end. The cases of a suite stand together.
-    fn case_or_end(&mut self, suite: usize, mut position: usize, left: u32) -> askama::Result<String> {
-        let info = &self.run.suites[self.suites[suite]];
-        while left > 0 && position < self.verdicts.len() {
-            let case = position;
-            position += 1;
-            let verdict = self.verdicts.get(case).filter(|verdict| *verdict.case.suite == *info.path);
-            let Some(verdict) = verdict else { continue };
-            self.next = Next::Case { suite, position, left: left - 1 };
-            return Case::of(verdict, case, &self.regressions).render();
-        }
-        self.next = self.suite_or_close(suite + 1, position);
+    fn part_end(&mut self, _: &Outline, _: usize) -> Written {
         Ok("</section>\n".to_owned())
     }
-}
 
-impl Iterator for Pieces {
-    type Item = askama::Result<String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.next {
-            Next::Open => Some(self.open()),
-            Next::Suite { suite, position } => Some(self.suite(suite, position)),
-            Next::Case { suite, position, left } => Some(self.case_or_end(suite, position, left)),
-            Next::Close => {
-                self.next = Next::Nothing;
-                Some(Ok("</main>\n</body>\n</html>\n".to_owned()))
-            }
-            Next::Nothing => None,
-        }
+    fn end(&mut self, _: &Outline) -> Written {
+        Ok("</main>\n</body>\n</html>\n".to_owned())
     }
 }
 
@@ -213,14 +166,11 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    fn of(run: &'a Run, verdicts: &Verdicts, only: Option<&'a SuiteInfo>) -> Self {
-        let totals = match only {
-            Some(suite) if run.suites.len() > 1 => verdicts.totals_of(suite),
-            _ => run.totals,
-        };
-        let title = match (only, run.suites.as_slice()) {
-            (Some(suite), _) => suite.tool_name.as_str(),
-            (None, _) => run.spec.agent_id.as_str(),
+    fn of(outline: &'a Outline) -> Self {
+        let (run, totals) = (&outline.run, outline.totals());
+        let title = match &outline.parts[..] {
+            [_] => &outline.info(0).tool_name,
+            _ => &run.spec.agent_id,
         };
         let class = match run.state {
             State::Passed if totals.passed == 0 => "skipped",
@@ -292,7 +242,8 @@ struct Suite<'a> {
 }
 
 impl<'a> Suite<'a> {
-    fn of(run: &Run, verdicts: &Verdicts, info: &'a SuiteInfo) -> Self {
+    fn of(outline: &'a Outline, part: usize) -> Self {
+        let info = outline.info(part);
         let stale = info.staleness.iter().flat_map(|today| &today.warnings).map(|warning| &warning.text);
         let warnings: Vec<&String> = stale.chain(&info.warnings).collect();
         let texts = |texts: &'a [String]| List::of(texts.iter().map(|text| Text::of(text, MAX_TEXT)), MAX_ITEMS);
@@ -305,23 +256,16 @@ impl<'a> Suite<'a> {
             ];
             lists.map(|(name, ids)| (name, texts(ids))).into_iter().filter(|(_, ids)| !ids.items.is_empty()).collect()
         });
-        let mut bad = List { items: Vec::new(), rest: 0 };
-        for (position, verdict) in (0..verdicts.len()).filter_map(|at| Some((at, verdicts.get(at)?))) {
-            if *verdict.case.suite != *info.path || !is_bad(verdict.result.outcome) {
-                continue;
-            }
-            if bad.items.len() < MAX_NAMED {
-                bad.items.push((position, Sign::of(verdict.result.outcome), short(verdict.case.label())));
-            } else {
-                bad.rest += 1;
-            }
-        }
-        let totals = if run.suites.len() == 1 { run.totals } else { verdicts.totals_of(info) };
+        let numbered = outline.parts[part].cases.iter().zip(outline.cases_before(part)..);
+        let mut bad = numbered.filter(|(entry, _)| is_bad(entry.outcome));
+        let named = bad.by_ref().take(MAX_NAMED);
+        let items = named.map(|(entry, place)| (place, Sign::of(entry.outcome), short(entry.label()))).collect();
+        let bad = List { items, rest: bad.count() };
         Self {
             info,
             path: Text::of(&info.path, MAX_TEXT),
             tool: Text::of(&info.tool_name, MAX_TEXT),
-            tally: tally(&totals),
+            tally: tally(&outline.parts[part].totals),
             stale: info.staleness.as_ref().is_some_and(|today| today.stale),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
             baseline: info.comparison.as_ref().map(|compared| Text::of(&compared.baseline_run_id, MAX_TEXT)),
@@ -525,10 +469,11 @@ impl<'a> Call<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample::{self, HOSTILE, failed, passed};
+    use crate::report::sample::{self, HOSTILE, Log, failed, passed};
+    use crate::report::{Format, whole};
 
-    fn written((run, verdicts): (Run, Verdicts)) -> String {
-        Pieces::new(run, verdicts, None).collect::<askama::Result<String>>().expect("a page")
+    fn written((run, log): (Run, Log)) -> String {
+        whole(Format::Html, run, &log, None).expect("a page")
     }
 
     /// Reads the page as strictly as there is: one text that got out of its place, and it is no XML any more.
@@ -617,16 +562,14 @@ mod tests {
     }
 
     #[test]
-    fn pieces_stay_small_whatever_is_in_them() {
+    fn a_case_stays_small_whatever_is_in_it() {
         let long = "answer & ".repeat(600_000);
         let mut result = failed(&long);
         let call = sample::call("look", None);
         result.transcript.tool_calls = vec![call; 5_000];
         let (run, verdicts) = sample::run(vec![("long", result), ("short", passed("x"))]);
-        let pieces: Vec<String> = Pieces::new(run, verdicts, None).map(|piece| piece.expect("text")).collect();
-        assert_eq!(pieces.len(), 6, "head, suite, two cases, two ends");
-        assert!(pieces.iter().all(|piece| piece.len() < 400_000), "{:?}", pieces.iter().map(String::len).max());
-        let page = pieces.concat();
+        let page = written((run, verdicts));
+        assert!(page.len() < 500_000, "{}", page.len());
         let words = words(&read(&page));
         assert!(words.contains("Cut here: 5.3 MB more in the JSON report."), "{words}");
         assert!(words.contains("4800 more in the JSON report."), "{words}");
@@ -640,7 +583,7 @@ mod tests {
         run.suites.push(other);
         let cases = [("evals/a.golden.json", "a", passed("one")), ("other.golden.json", "a", failed("two"))];
         let verdicts = sample::verdicts(cases.into_iter());
-        let page: String = Pieces::new(run, verdicts, Some(1)).map(|piece| piece.expect("text")).collect();
+        let page = whole(Format::Html, run, &verdicts, Some(1)).expect("a page");
         let words = words(&read(&page));
         assert!(words.contains("0 of 1 case passed, 1 failed") && !words.contains("evals/a"), "{words}");
     }

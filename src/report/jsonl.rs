@@ -8,42 +8,18 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::outline::{Outline, Place};
 use super::suite_result::Call;
-use super::{Verdict, Verdicts};
-use crate::event::Run;
+use super::{Report, Unwritable, Verdict, Written};
 use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
-/// The lines, each made when it is asked for.
-#[derive(Debug)]
-pub struct Lines {
-    verdicts: Verdicts,
-    /// Path of the only suite that is wanted; empty: all.
-    suite: String,
-    next: usize,
-}
+/// The lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines;
 
-impl Lines {
-    /// The lines of all suites of a run, or of the one at `only`.
-    #[must_use]
-    pub fn new(run: &Run, verdicts: Verdicts, only: Option<usize>) -> Self {
-        let suite = only.and_then(|only| run.suites.get(only)).map(|suite| suite.path.clone()).unwrap_or_default();
-        Self { verdicts, suite, next: 0 }
-    }
-}
-
-impl Iterator for Lines {
-    type Item = serde_json::Result<String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.next < self.verdicts.len() {
-            let position = self.next;
-            self.next += 1;
-            let Some(verdict) = self.verdicts.get(position) else { continue };
-            if self.suite.is_empty() || *verdict.case.suite == *self.suite {
-                return Some(line(verdict));
-            }
-        }
-        None
+impl Report for Lines {
+    fn case(&mut self, _: &Outline, _: Place, verdict: Verdict<'_>) -> Written {
+        line(verdict).map_err(Unwritable::of)
     }
 }
 

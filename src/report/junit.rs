@@ -5,30 +5,80 @@
 
 use std::fmt::Write as _;
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Verdict, Verdicts, attempts_note};
-use crate::event::Run;
+use super::outline::{Outline, Place};
+use super::{Report, Unwritable, Verdict, Written, attempts_note};
 use crate::verdict::{Outcome, Turn};
 
 /// Longest answer that stands with a case that did not pass, in characters.
 const MAX_ANSWER: usize = 4_000;
 
-/// The report of all suites of a run, or of the one at `only`.
-///
-/// # Errors
-/// When it cannot be written as XML.
-pub fn report(run: &Run, verdicts: &Verdicts, only: Option<usize>) -> Result<String, quick_junit::SerializeError> {
-    let mut report = Report::new(format!("forge {}", run.run_id));
-    for (position, suite) in run.suites.iter().enumerate() {
-        if only.is_some_and(|only| only != position) {
-            continue;
-        }
-        let mut cases = TestSuite::new(clean(&suite.path));
-        cases.add_test_cases(verdicts.of_suite(&suite.path).map(|verdict| case(&suite.tool_name, verdict)));
-        report.add_test_suite(cases);
+/// The report. The library writes whole documents only, so it is given one for every part of ours, of which that part is taken:
+/// texts are escaped, so a tag is a tag.
+#[derive(Debug, Clone, Copy)]
+pub struct Junit;
+
+const END: &str = "</testsuites>";
+const SUITE: &str = "    <testsuite ";
+const SUITE_END: &str = "    </testsuite>";
+const CASE: &str = "        <testcase ";
+
+impl Report for Junit {
+    fn head(&mut self, outline: &Outline) -> Written {
+        let totals = outline.totals();
+        let mut document = Document::new(format!("forge {}", outline.run.run_id));
+        document.tests = outline.parts.iter().map(|part| part.cases.len()).sum();
+        document.skipped = number(totals.skipped + totals.not_run);
+        document.failures = number(totals.failed);
+        document.errors = number(totals.errored);
+        before(&document, END)
     }
-    report.to_string()
+
+    fn part(&mut self, outline: &Outline, part: usize) -> Written {
+        let info = outline.info(part);
+        let totals = outline.parts[part].totals;
+        let mut suite = TestSuite::new(clean(&info.path));
+        suite.tests = outline.parts[part].cases.len();
+        suite.skipped = number(totals.skipped + totals.not_run);
+        suite.failures = number(totals.failed);
+        suite.errors = number(totals.errored);
+        // One without anything in it would have no end of its own.
+        suite.add_property(("tier", info.tier.as_str()));
+        between(suite, SUITE, SUITE_END)
+    }
+
+    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+        let mut suite = TestSuite::new("");
+        suite.add_test_case(case(&outline.info(place.part).tool_name, verdict));
+        between(suite, CASE, SUITE_END)
+    }
+
+    fn part_end(&mut self, _: &Outline, _: usize) -> Written {
+        Ok(format!("{SUITE_END}\n"))
+    }
+
+    fn end(&mut self, _: &Outline) -> Written {
+        Ok(format!("{END}\n"))
+    }
+}
+
+fn number(of: u32) -> usize {
+    usize::try_from(of).unwrap_or(usize::MAX)
+}
+
+/// A document up to a line.
+fn before(document: &Document, line: &str) -> Written {
+    let text = document.to_string().map_err(Unwritable::of)?;
+    Ok(text.rfind(line).map_or(text.as_str(), |end| &text[..end]).to_owned())
+}
+
+/// What stands in the document of a suite from one line to another.
+fn between(suite: TestSuite, from: &str, to: &str) -> Written {
+    let mut document = Document::new("");
+    document.add_test_suite(suite);
+    let text = before(&document, to)?;
+    Ok(text.find(from).map_or("", |start| &text[start..]).to_owned())
 }
 
 fn case(class: &str, verdict: Verdict<'_>) -> TestCase {
@@ -93,4 +143,49 @@ fn details(verdict: Verdict<'_>) -> String {
 /// As much of a text as people read.
 fn beginning(text: &str) -> &str {
     text.char_indices().nth(MAX_ANSWER).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::sample::{self, HOSTILE, failed};
+    use crate::report::{Format, whole};
+
+    #[test]
+    fn the_parts_make_a_document_whose_counts_hold() {
+        let (mut run, log) = sample::of_everything();
+        run.suites.push(crate::event::SuiteInfo {
+            path: "empty.golden.json".to_owned(),
+            cases: 0,
+            ..run.suites[0].clone()
+        });
+        let text = whole(Format::Junit, run, &log, None).expect("text");
+        let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let counted = |node: roxmltree::Node<'_, '_>| {
+            let with = |child: &str| {
+                let cases = node.descendants().filter(|node| node.has_tag_name("testcase"));
+                cases.filter(|case| case.children().any(|node| node.has_tag_name(child))).count()
+            };
+            let cases = node.descendants().filter(|node| node.has_tag_name("testcase")).count();
+            [("tests", cases), ("failures", with("failure")), ("errors", with("error")), ("skipped", with("skipped"))]
+        };
+        let said = |node: roxmltree::Node<'_, '_>| {
+            ["tests", "failures", "errors", "skipped"]
+                .map(|name| (name, node.attribute(name).and_then(|number| number.parse().ok()).expect("a number")))
+        };
+        assert_eq!(said(document.root_element()), [("tests", 7), ("failures", 2), ("errors", 1), ("skipped", 2)]);
+        let suites: Vec<_> = document.root_element().children().filter(roxmltree::Node::is_element).collect();
+        assert_eq!(suites.len(), 2);
+        for node in suites.into_iter().chain([document.root_element()]) {
+            assert_eq!(said(node), counted(node), "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_text_stays_text() {
+        let (run, log) = sample::run(HOSTILE.iter().map(|text| (*text, failed(text))).collect());
+        let text = whole(Format::Junit, run, &log, None).expect("text");
+        let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+        assert_eq!(cases.count(), HOSTILE.len());
+    }
 }

@@ -10,11 +10,12 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::html::escaped;
+use super::outline::{Outline, Place};
 use super::words::{all_assertions, count, cut, is_bad, money, tally, time, votes};
-use super::{Verdict, Verdicts, attempts_note, own_error, printable, printable_lines};
-use crate::event::{Run, State, SuiteInfo};
+use super::{Report, Verdict, Written, attempts_note, own_error, printable, printable_lines};
+use crate::event::{State, SuiteInfo};
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
 
 /// Bytes of the whole. GitHub takes 65,536 characters in a comment; the rest is for whoever adds some words.
 const MAX_REPORT: usize = 60_000;
@@ -33,36 +34,71 @@ const MAX_ITEMS: usize = 20;
 /// Cases whose details are unfolded.
 const MAX_OPEN: usize = 3;
 
-/// The report of all suites of a run, or of the one at `only`.
-#[must_use]
-pub fn report(run: &Run, verdicts: &Verdicts, only: Option<usize>) -> String {
-    let suites = run.suites.iter().enumerate();
-    let suites = suites.filter(|(position, _)| only.is_none_or(|only| only == *position)).map(|(_, suite)| suite);
-    let suites: Vec<Section<'_>> = suites.map(|suite| Section::of(run, suite, verdicts)).collect();
-    let mut page = Page { text: head(run, &suites, only.is_some()), most: MAX_REPORT - MAX_END };
-    let mut left_out = LeftOut::default();
-    let (told, quiet): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.has_news());
-    // Those with trouble first, for the room may not last; of them the small ones, so that the others get what they leave.
-    let mut order: Vec<usize> = (0..told.len()).collect();
-    order.sort_by_key(|at| (told[*at].bad.is_empty(), told[*at].bad.len()));
-    let mut written = vec![String::new(); told.len()];
-    let mut room = page.room();
-    for (index, at) in order.iter().enumerate() {
-        if room < MIN_SUITE {
-            left_out.suites += 1;
-            left_out.unnamed += told[*at].bad.len();
-            continue;
+/// The report. What it says about cases that did not pass depends on how many there are, so it is written at the end, from as
+/// much of each suite as could fit.
+#[derive(Debug, Default)]
+pub struct Markdown {
+    suites: Vec<Section>,
+}
+
+impl Report for Markdown {
+    fn part(&mut self, outline: &Outline, part: usize) -> Written {
+        self.suites.push(Section::of(outline, part));
+        Ok(String::new())
+    }
+
+    fn case(&mut self, _: &Outline, _: Place, verdict: Verdict<'_>) -> Written {
+        if let Some(suite) = self.suites.last_mut() {
+            suite.take(verdict);
         }
-        let share = (room / (told.len() - index)).max(MIN_SUITE);
-        written[*at] = told[*at].written(share, &mut left_out);
-        room = room.saturating_sub(written[*at].len());
+        Ok(String::new())
     }
-    page.text.extend(written);
-    for suite in told.iter().chain(&quiet) {
-        suite.add_others(&mut page, &mut left_out);
+
+    fn end(&mut self, outline: &Outline) -> Written {
+        let suites = &self.suites;
+        let mut page = Page { text: head(outline, suites), most: MAX_REPORT - MAX_END };
+        let mut left_out = LeftOut::default();
+        let (told, quiet): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.has_news());
+        // Those with trouble first, for the room may not last; of them the small ones, so that the others get what they leave.
+        let mut order: Vec<usize> = (0..told.len()).collect();
+        order.sort_by_key(|at| (told[*at].bad() == 0, told[*at].bad()));
+        let mut written = vec![String::new(); told.len()];
+        let mut room = page.room();
+        for (index, at) in order.iter().enumerate() {
+            if room < MIN_SUITE {
+                left_out.suites += 1;
+                left_out.unnamed += told[*at].bad();
+                continue;
+            }
+            let share = (room / (told.len() - index)).max(MIN_SUITE);
+            written[*at] = told[*at].written(share, &mut left_out);
+            room = room.saturating_sub(written[*at].len());
+        }
+        page.text.extend(written);
+        for suite in told.iter().chain(&quiet) {
+            suite.add_others(&mut page, &mut left_out);
+        }
+        page.text.push_str(&left_out.end());
+        Ok(page.text)
     }
-    page.text.push_str(&left_out.end());
-    page.text
+}
+
+/// Texts as far as there could be room for them.
+#[derive(Debug, Default)]
+struct Kept {
+    texts: Vec<String>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Keeps a text, made only then, unless those before it fill the report.
+    fn push(&mut self, text: impl FnOnce() -> String) {
+        if self.bytes <= MAX_REPORT {
+            let text = text();
+            self.bytes += text.len();
+            self.texts.push(text);
+        }
+    }
 }
 
 /// The text as far as it is written, and how long it may get.
@@ -127,11 +163,8 @@ const fn sign(outcome: Outcome) -> &'static str {
 }
 
 /// The verdict, who was tested, and what the run itself had to say.
-fn head(run: &Run, suites: &[Section<'_>], is_part: bool) -> String {
-    let totals = match suites {
-        [suite] if is_part => suite.totals,
-        _ => run.totals,
-    };
+fn head(outline: &Outline, suites: &[Section]) -> String {
+    let (run, totals) = (&outline.run, outline.totals());
     let mark = match run.state {
         State::Passed if totals.passed > 0 => "✅",
         State::Passed => "⚪",
@@ -204,49 +237,104 @@ fn listed(title: &str, one: &str, many: &str, lines: impl ExactSizeIterator<Item
 }
 
 /// A suite, and its cases by what came of them.
-struct Section<'a> {
-    info: &'a SuiteInfo,
-    totals: crate::verdict::Totals,
-    /// Cases that did not pass and were not left out as asked: those that passed before first, and what was not run last.
-    bad: Vec<Verdict<'a>>,
-    others: Vec<Verdict<'a>>,
-    regressions: HashSet<&'a str>,
+#[derive(Debug)]
+struct Section {
+    info: SuiteInfo,
+    totals: Totals,
+    /// Cases that did not pass and were not left out as asked, in the order in which they are told: those that passed before
+    /// first, and what was not run last.
+    bad: [Bad; 4],
+    /// Rows of the others.
+    others: Kept,
+    /// Those of them that were not run, as asked.
+    skipped: usize,
+    /// Number of the others.
+    fine: usize,
+    /// What is odd about some of them.
+    odd: Kept,
+    /// Number of these.
+    oddities: usize,
+    regressions: HashSet<String>,
     /// Whether the run has no other, so that the headline says how many passed.
     is_only: bool,
 }
 
-impl<'a> Section<'a> {
-    fn of(run: &Run, info: &'a SuiteInfo, verdicts: &'a Verdicts) -> Self {
-        let is_fine = |result: &CaseResult| match result.outcome {
-            Outcome::Passed => true,
-            Outcome::Skipped => result.cause.is_none(),
-            Outcome::Failed | Outcome::Errored => false,
-        };
-        let cases = verdicts.of_suite(&info.path);
-        let (others, mut bad): (Vec<_>, Vec<_>) = cases.partition(|verdict| is_fine(verdict.result));
+/// Cases that did not pass and are told together. What is kept of them has the same order.
+#[derive(Debug, Default)]
+struct Bad {
+    number: usize,
+    rows: Kept,
+    names: Kept,
+    /// Nothing for those that were not run.
+    details: Kept,
+}
+
+impl Section {
+    fn of(outline: &Outline, part: usize) -> Self {
+        let info = outline.info(part).clone();
         let regressions = info.comparison.iter().flat_map(|compared| &compared.regressions);
-        let regressions: HashSet<&str> = regressions.map(String::as_str).collect();
-        bad.sort_by_key(|verdict| {
-            (verdict.result.outcome == Outcome::Skipped, !regressions.contains(&*verdict.case.case_id))
-        });
-        let totals = if run.suites.len() == 1 { run.totals } else { verdicts.totals_of(info) };
-        Self { info, totals, bad, others, regressions, is_only: run.suites.len() == 1 }
+        Self {
+            regressions: regressions.cloned().collect(),
+            info,
+            totals: outline.parts[part].totals,
+            bad: Default::default(),
+            others: Kept::default(),
+            skipped: 0,
+            fine: 0,
+            odd: Kept::default(),
+            oddities: 0,
+            is_only: outline.run.suites.len() == 1,
+        }
+    }
+
+    /// Keeps what may be told of a case.
+    fn take(&mut self, verdict: Verdict<'_>) {
+        let Verdict { case, result, .. } = verdict;
+        let is_skipped = result.outcome == Outcome::Skipped;
+        if result.outcome == Outcome::Passed || (is_skipped && result.cause.is_none()) {
+            self.fine += 1;
+            self.skipped += usize::from(is_skipped);
+            self.others.push(|| row_of_other(verdict));
+            if is_odd(result) {
+                self.oddities += 1;
+                self.odd.push(|| oddity(verdict));
+            }
+            return;
+        }
+        let regressed = self.regressions.contains(&*case.case_id);
+        let bad = &mut self.bad[2 * usize::from(is_skipped) + usize::from(!regressed)];
+        bad.number += 1;
+        bad.rows.push(|| row(verdict, regressed));
+        bad.names.push(|| format!(" {}", code(&case.label(), 80)));
+        if !is_skipped {
+            bad.details.push(|| details(verdict));
+        }
+    }
+
+    /// Number of the cases that did not pass.
+    fn bad(&self) -> usize {
+        self.bad.iter().map(|bad| bad.number).sum()
+    }
+
+    /// Number of those of them that were run.
+    fn judged(&self) -> usize {
+        self.bad[..2].iter().map(|bad| bad.number).sum()
     }
 
     /// Whether there is more to say than that everything passed.
     fn has_news(&self) -> bool {
-        let Self { info, bad, others, .. } = self;
-        !bad.is_empty()
+        let info = &self.info;
+        self.bad() > 0
             || info.comparison.is_some()
             || !info.warnings.is_empty()
             || info.staleness.as_ref().is_some_and(|today| !today.warnings.is_empty())
-            || others.iter().any(|verdict| is_odd(verdict.result))
+            || self.oddities > 0
     }
 
     /// What is said of the suite, in at most so many bytes: a row for each case that did not pass, then their details,
     /// then what else is worth knowing.
     fn written(&self, most: usize, left_out: &mut LeftOut) -> String {
-        let info = self.info;
+        let info = &self.info;
         let tally = if self.is_only { String::new() } else { format!(": {}", tally(&self.totals)) };
         let tool = code(&info.tool_name, MAX_SHORT);
         let title = format!("\n### {}\n\n{tool}, {} evals{tally}\n", code(&info.path, MAX_SHORT), info.tier);
@@ -269,69 +357,53 @@ impl<'a> Section<'a> {
     }
 
     fn add_bad(&self, page: &mut Page, left_out: &mut LeftOut) {
+        let number = self.bad();
         let whole = page.most;
         let part = |page: &Page, tenths: usize| page.text.len() + page.room() * tenths / 10;
         let mut shown = 0;
         page.most = part(page, 5);
-        if !self.bad.is_empty() && page.add("\n| | case | what went wrong | time |\n|---|---|---|---:|\n") {
-            shown = self.bad.iter().take_while(|verdict| page.add(&self.row(**verdict))).count();
+        if number > 0 && page.add("\n| | case | what went wrong | time |\n|---|---|---|---:|\n") {
+            let rows = self.bad.iter().flat_map(|bad| &bad.rows.texts);
+            shown = rows.take_while(|row| page.add(row)).count();
         }
         page.most = whole;
         // Names take little room: those that are left come before the details of the others.
-        let rest = &self.bad[shown..];
+        let rest = number - shown;
         let mut named = 0;
-        if !rest.is_empty() {
+        if rest > 0 {
             page.most = part(page, 4);
             page.add("\nAlso did not pass:");
-            let name = |verdict: &&Verdict<'_>| page.add(&format!(" {}", code(&verdict.case.label(), 80)));
-            named = rest.iter().take_while(name).count();
+            let names = self.bad.iter().flat_map(|bad| &bad.names.texts).skip(shown);
+            named = names.take_while(|name| page.add(name)).count();
             page.most = whole;
-            if named < rest.len() {
-                page.add(&format!(" … and {} more", rest.len() - named));
+            if named < rest {
+                page.add(&format!(" … and {} more", rest - named));
             }
             page.add("\n");
         }
-        let judged = || self.bad[..shown].iter().filter(|verdict| is_bad(verdict.result.outcome));
-        let detailed = judged().enumerate().take_while(|(at, verdict)| page.add(&details(**verdict, *at < MAX_OPEN)));
-        left_out.named += judged().count() - detailed.count() + named;
-        left_out.unnamed += rest.len() - named;
-    }
-
-    /// A case that did not pass, in a row of the table.
-    fn row(&self, verdict: Verdict<'_>) -> String {
-        let Verdict { case, result, .. } = verdict;
-        let name = verdict.own_name();
-        let regressed = if self.regressions.contains(&*case.case_id) { " **regression**" } else { "" };
-        let name = if name.is_empty() { String::new() } else { format!("<br>{}", code(name, MAX_SHORT)) };
-        let error = result.error.as_deref().map(|error| code(error, MAX_SHORT * 2)).unwrap_or_default();
-        format!(
-            "| {} | {}{regressed}{name} | {error} | {} |\n",
-            sign(result.outcome),
-            code(&case.label(), MAX_SHORT),
-            time(result.transcript.duration).replace(' ', "&nbsp;"),
-        )
+        let judged = shown.min(self.judged());
+        let details = self.bad.iter().flat_map(|bad| &bad.details.texts).take(judged).enumerate();
+        let opened = |at: usize| if at < MAX_OPEN { " open" } else { "" };
+        let detailed = details.take_while(|(at, text)| page.add(&format!("\n<details{}>{text}", opened(*at)))).count();
+        left_out.named += judged - detailed + named;
+        left_out.unnamed += rest - named;
     }
 
     /// Cases that passed, and not quite.
     fn oddities(&self) -> String {
-        let odd: Vec<&Verdict<'_>> = self.others.iter().filter(|verdict| is_odd(verdict.result)).collect();
-        let lines = odd.iter().map(|Verdict { case, result, .. }| {
-            let note = attempts_note(result);
-            let first = note.iter().chain(&result.warning).chain(&result.warnings).next();
-            let what = first.map(|first| code(first, MAX_SHORT)).unwrap_or_default();
-            format!("{}: {what}", code(&case.label(), MAX_SHORT))
-        });
-        listed("Passed, but flaky or with warnings", "case", "cases", lines)
+        let rest = std::iter::repeat_n(String::new(), self.oddities.saturating_sub(self.odd.texts.len()));
+        let lines: Vec<String> = self.odd.texts.iter().cloned().chain(rest).collect();
+        listed("Passed, but flaky or with warnings", "case", "cases", lines.into_iter())
     }
 
     /// The cases that are fine, folded away.
     fn add_others(&self, page: &mut Page, left_out: &mut LeftOut) {
-        let number = self.others.len();
+        let number = self.fine;
         if number == 0 {
             return;
         }
-        let passed = self.others.iter().filter(|verdict| verdict.result.outcome == Outcome::Passed).count();
-        let skipped = if passed < number { format!(", {} skipped", number - passed) } else { String::new() };
+        let passed = number - self.skipped;
+        let skipped = if self.skipped > 0 { format!(", {} skipped", self.skipped) } else { String::new() };
         let start = format!(
             "\n<details><summary>✅ {} passed{skipped}: {}</summary>\n\n| | case | | time |\n|---|---|---|---:|\n",
             count(passed, "case", "cases"),
@@ -345,14 +417,7 @@ impl<'a> Section<'a> {
             left_out.others += number;
             return;
         }
-        let row = |verdict: &&Verdict<'_>| {
-            let Verdict { case, result, .. } = verdict;
-            let name = verdict.own_name();
-            let name = if name.is_empty() { String::new() } else { code(name, MAX_SHORT) };
-            let time = time(result.transcript.duration).replace(' ', "&nbsp;");
-            page.add(&format!("| {} | {} | {name} | {time} |\n", sign(result.outcome), code(&case.label(), MAX_SHORT)))
-        };
-        let shown = self.others.iter().take_while(row).count();
+        let shown = self.others.texts.iter().take_while(|row| page.add(row)).count();
         page.most = whole;
         if shown < number {
             page.add(&format!("\n… and {} more\n", number - shown));
@@ -360,6 +425,38 @@ impl<'a> Section<'a> {
         left_out.others += number - shown;
         page.add(end);
     }
+}
+
+/// A case that did not pass, in a row of the table.
+fn row(verdict: Verdict<'_>, regressed: bool) -> String {
+    let Verdict { case, result, .. } = verdict;
+    let name = verdict.own_name();
+    let regressed = if regressed { " **regression**" } else { "" };
+    let name = if name.is_empty() { String::new() } else { format!("<br>{}", code(name, MAX_SHORT)) };
+    let error = result.error.as_deref().map(|error| code(error, MAX_SHORT * 2)).unwrap_or_default();
+    format!(
+        "| {} | {}{regressed}{name} | {error} | {} |\n",
+        sign(result.outcome),
+        code(&case.label(), MAX_SHORT),
+        time(result.transcript.duration).replace(' ', "&nbsp;"),
+    )
+}
+
+/// A case that is fine, in a row of the table.
+fn row_of_other(verdict: Verdict<'_>) -> String {
+    let Verdict { case, result, .. } = verdict;
+    let name = verdict.own_name();
+    let name = if name.is_empty() { String::new() } else { code(name, MAX_SHORT) };
+    let time = time(result.transcript.duration).replace(' ', "&nbsp;");
+    format!("| {} | {} | {name} | {time} |\n", sign(result.outcome), code(&case.label(), MAX_SHORT))
+}
+
+/// What is odd about a case that passed.
+fn oddity(Verdict { case, result, .. }: Verdict<'_>) -> String {
+    let note = attempts_note(result);
+    let first = note.iter().chain(&result.warning).chain(&result.warnings).next();
+    let what = first.map(|first| code(first, MAX_SHORT)).unwrap_or_default();
+    format!("{}: {what}", code(&case.label(), MAX_SHORT))
 }
 
 /// Whether a case that is fine has something to tell.
@@ -390,15 +487,10 @@ fn comparison(compared: &Comparison, most: usize) -> String {
     text
 }
 
-/// Everything that people want to see of a case that did not pass.
-fn details(verdict: Verdict<'_>, open: bool) -> String {
+/// Everything that people want to see of a case that did not pass, from the summary to the end of `<details>`.
+fn details(verdict: Verdict<'_>) -> String {
     let Verdict { case, result, labels, .. } = verdict;
-    let mut text = format!(
-        "\n<details{}><summary>{} {}</summary>\n\n",
-        if open { " open" } else { "" },
-        sign(result.outcome),
-        in_html(&case.label()),
-    );
+    let mut text = format!("<summary>{} {}</summary>\n\n", sign(result.outcome), in_html(&case.label()));
     let mut line = |what: String| {
         let _ = writeln!(text, "- {what}");
     };
@@ -545,11 +637,17 @@ fn longest_run(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample::{self, HOSTILE, errored, failed, passed};
+    use crate::event::Run;
+    use crate::report::sample::{self, HOSTILE, Log, errored, failed, passed};
+    use crate::report::{Format, whole};
+
+    fn report(run: &Run, log: &Log) -> String {
+        whole(Format::Markdown, run.clone(), log, None).expect("text")
+    }
 
     fn written(cases: Vec<(&str, CaseResult)>) -> String {
         let (run, verdicts) = sample::run(cases);
-        report(&run, &verdicts, None)
+        report(&run, &verdicts)
     }
 
     /// What is left of Markdown when code spans, fences and `<code>` are taken out: all that readers may act on.
@@ -608,7 +706,7 @@ mod tests {
     #[test]
     fn what_did_not_pass_comes_first_and_in_full() {
         let (run, verdicts) = sample::of_everything();
-        let text = report(&run, &verdicts, None);
+        let text = report(&run, &verdicts);
         for part in [
             "## ⚠️ errored: 2 of 7 cases passed, 2 failed, 1 errored, 1 not run, 1 skipped, 1 flaky\n",
             "agent `demo` · `Demo` · version `1.2` · model `small` · run `run-1` · took 2.5 s · $0.0120 (estimated) · exit \
@@ -642,7 +740,7 @@ mod tests {
         run.warnings = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
         run.suites[0].warnings.clone_from(&run.warnings);
         run.spec.agent_id = HOSTILE.concat();
-        let text = report(&run, &verdicts, None);
+        let text = report(&run, &verdicts);
         assert!(text.len() <= MAX_REPORT);
         let outside = outside_code(&text);
         for bad in ["script", "onerror", "javascript", "@everyone", "](", "http", "# big", "a | b", "-->", "~~~"] {
@@ -711,7 +809,7 @@ mod tests {
         let cases = suites.iter().map(|suite| (suite.as_str(), "a", failed("no")));
         let verdicts = sample::verdicts(cases);
         run.suites = suites.iter().map(|path| SuiteInfo { path: path.clone(), ..run.suites[0].clone() }).collect();
-        let text = report(&run, &verdicts, None);
+        let text = report(&run, &verdicts);
         assert!(text.len() <= MAX_REPORT, "{}", text.len());
         let shown = text.matches("\n### `s").count();
         assert!(shown > 20 && text.contains(&format!("suites that are not shown: {}", 300 - shown)), "{shown} {text}");
@@ -725,9 +823,9 @@ mod tests {
             sample::verdicts(big.chain(others.into_iter().filter(|_| small)))
         };
         let (mut run, _) = sample::run(vec![("a", failed("no"))]);
-        let alone = report(&run, &cases(false), None);
+        let alone = report(&run, &cases(false));
         run.suites.extend(["b", "c", "d"].map(|path| SuiteInfo { path: path.to_owned(), ..run.suites[0].clone() }));
-        let shared = report(&run, &cases(true), None);
+        let shared = report(&run, &cases(true));
         let named = |text: &str| ids.iter().filter(|id| text.contains(id.as_str())).count();
         assert!(named(&shared) * 10 > named(&alone) * 8, "{} of {}", named(&shared), named(&alone));
         let place = |suite: &str| shared.find(&format!("\n### `{suite}`")).expect("each suite is there");

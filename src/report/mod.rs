@@ -1,5 +1,8 @@
 //! Reports: a run's log → bytes.
 //!
+//! A report is written while its log is read: [`outline`] says what stands where, a [`Report`] gives the text, and nothing but
+//! one case at a time is held whole.
+//!
 //! Cases stand in the order of their files whatever order they ended in, and everything that an agent or a suite wrote
 //! is treated as hostile: see [`printable`].
 
@@ -10,32 +13,18 @@ pub mod html;
 pub mod jsonl;
 pub mod junit;
 pub mod markdown;
+pub mod outline;
 #[cfg(test)]
 mod sample;
 pub mod suite_result;
 mod words;
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
-use crate::verdict::{CaseResult, Outcome, Totals};
-
-/// The cases of a run with their verdicts, in the order of the plan. Fed with the events of a log, in any part of it.
-#[derive(Debug, Default)]
-pub struct Verdicts {
-    cases: Vec<Entry>,
-    /// Position in `cases` by suite, case id and repetition.
-    positions: HashMap<(Arc<str>, Arc<str>, u32), usize>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    planned: Arc<RunEvent>,
-    finished: Option<Arc<RunEvent>>,
-}
+use crate::verdict::{CaseResult, Outcome};
+use outline::{Outline, Outliner, Place, Step};
 
 /// One case that has a verdict.
 #[derive(Debug, Clone, Copy)]
@@ -51,72 +40,20 @@ pub struct Verdict<'a> {
 }
 
 impl<'a> Verdict<'a> {
-    /// What the case is about, unless that is just its id again.
-    fn own_name(&self) -> &'a str {
-        if *self.name == *self.case.case_id { "" } else { self.name }
-    }
-}
-
-impl Verdicts {
-    /// Takes an event; those that are no verdicts are ignored.
-    pub fn take(&mut self, event: &Arc<RunEvent>) {
-        let Some(case) = &event.case else { return };
-        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
-        match &event.payload {
-            Payload::CasePlanned { .. } => {
-                self.positions.insert(key, self.cases.len());
-                self.cases.push(Entry { planned: Arc::clone(event), finished: None });
-            }
-            Payload::CaseFinished(_) => {
-                if let Some(entry) = self.positions.get(&key).and_then(|position| self.cases.get_mut(*position)) {
-                    entry.finished = Some(Arc::clone(event));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The verdicts on the cases of one suite, in file order.
-    pub fn of_suite<'a>(&'a self, suite: &'a str) -> impl Iterator<Item = Verdict<'a>> + 'a {
-        self.all().filter(move |verdict| &*verdict.case.suite == suite)
-    }
-
-    /// Sums over the cases of one suite.
+    /// What two events of a log say: that the case was planned, and what came of it. `None`: they are others.
     #[must_use]
-    pub fn totals_of(&self, suite: &SuiteInfo) -> Totals {
-        let mut totals = Totals { total: suite.cases, ..Totals::default() };
-        self.of_suite(&suite.path).for_each(|verdict| totals.add(verdict.result));
-        totals
-    }
-
-    /// All verdicts, in the order of the plan.
-    pub fn all(&self) -> impl Iterator<Item = Verdict<'_>> {
-        (0..self.cases.len()).filter_map(|position| self.get(position))
-    }
-
-    /// Number of planned cases.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.cases.len()
-    }
-
-    /// Whether no case was planned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.cases.is_empty()
-    }
-
-    /// The verdict on the case at a position of the plan, if there is one.
-    #[must_use]
-    pub fn get(&self, position: usize) -> Option<Verdict<'_>> {
-        let entry = self.cases.get(position)?;
-        let event = entry.finished.as_deref()?;
-        match (&entry.planned.payload, &event.payload) {
+    pub fn of(planned: &'a RunEvent, finished: &'a RunEvent) -> Option<Self> {
+        match (&planned.payload, &finished.payload) {
             (Payload::CasePlanned { name, labels }, Payload::CaseFinished(result)) => {
-                Some(Verdict { case: event.case.as_ref()?, name, labels, result })
+                Some(Self { case: finished.case.as_ref()?, name, labels, result })
             }
             _ => None,
         }
+    }
+
+    /// What the case is about, unless that is just its id again.
+    fn own_name(&self) -> &'a str {
+        if *self.name == *self.case.case_id { "" } else { self.name }
     }
 }
 
@@ -135,8 +72,91 @@ pub enum Format {
     Html,
 }
 
-/// Pieces of the text of a report, or why it cannot be written.
-pub type Pieces = Box<dyn Iterator<Item = Result<String, String>> + Send>;
+/// A piece of the text of a report, or why it cannot be written.
+pub type Written = Result<String, Unwritable>;
+
+/// Why a report cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the report cannot be written: {0}")]
+pub struct Unwritable(String);
+
+impl Unwritable {
+    fn of(error: impl std::error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A report that is being written: it is told case by case, in the order of its outline, and gives its text as it goes.
+pub trait Report: Send {
+    /// What stands before everything.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn head(&mut self, _outline: &Outline) -> Written {
+        Ok(String::new())
+    }
+
+    /// What stands before the cases of a part.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn part(&mut self, _outline: &Outline, _part: usize) -> Written {
+        Ok(String::new())
+    }
+
+    /// A case.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written;
+
+    /// What stands behind the cases of a part.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn part_end(&mut self, _outline: &Outline, _part: usize) -> Written {
+        Ok(String::new())
+    }
+
+    /// What stands behind everything.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn end(&mut self, _outline: &Outline) -> Written {
+        Ok(String::new())
+    }
+}
+
+/// Writes a whole report of a log that is held: the reports of runs are written by whoever reads their logs.
+///
+/// # Errors
+/// When it cannot be written, or the log is none.
+pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) -> Written {
+    let mut outliner = Outliner::new(run, only);
+    log.iter().for_each(|event| outliner.take(event));
+    let outline = outliner.finish();
+    let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
+    let mut report = format.report();
+    let mut text = String::new();
+    let mut next = Some(Step::Head);
+    while let Some(step) = next {
+        text += &match step {
+            Step::Head => report.head(&outline)?,
+            Step::Part(part) => report.part(&outline, part)?,
+            Step::Case(place) => {
+                let entry = outline.entry(place);
+                let verdict = at(entry.planned).zip(at(entry.finished)).and_then(|(one, two)| Verdict::of(one, two));
+                let verdict =
+                    verdict.ok_or_else(|| Unwritable("the log does not hold a verdict any more".to_owned()))?;
+                report.case(&outline, place, verdict)?
+            }
+            Step::PartEnd(part) => report.part_end(&outline, part)?,
+            Step::End => report.end(&outline)?,
+        };
+        next = step.next(&outline);
+    }
+    Ok(text)
+}
 
 impl Format {
     /// All of them.
@@ -172,22 +192,15 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// The report of all suites of a run, or of the one at `only`.
+    /// A report in this format, of which nothing is written yet.
     #[must_use]
-    pub fn pieces(self, run: Run, verdicts: Verdicts, only: Option<usize>) -> Pieces {
-        let text = |piece: serde_json::Result<String>| piece.map_err(|error| error.to_string());
+    pub fn report(self) -> Box<dyn Report> {
         match self {
-            Self::Json => Box::new(suite_result::Pieces::new(run, verdicts, only).map(text)),
-            Self::Jsonl => Box::new(jsonl::Lines::new(&run, verdicts, only).map(text)),
-            Self::Junit => {
-                let report = junit::report(&run, &verdicts, only).map_err(|error| error.to_string());
-                Box::new(std::iter::once(report))
-            }
-            Self::Markdown => Box::new(std::iter::once_with(move || Ok(markdown::report(&run, &verdicts, only)))),
-            Self::Html => {
-                let text = |piece: askama::Result<String>| piece.map_err(|error| error.to_string());
-                Box::new(html::Pieces::new(run, verdicts, only).map(text))
-            }
+            Self::Json => Box::new(suite_result::Json),
+            Self::Jsonl => Box::new(jsonl::Lines),
+            Self::Junit => Box::new(junit::Junit),
+            Self::Markdown => Box::new(markdown::Markdown::default()),
+            Self::Html => Box::new(html::Html::default()),
         }
     }
 }

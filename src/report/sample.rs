@@ -1,9 +1,7 @@
 //! Runs for the tests of reports.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Verdicts;
 use crate::conversation::{
     AgentCard, Cost, Fault, JsonText, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
 };
@@ -83,9 +81,12 @@ pub(super) fn call(name: &str, outcome: Option<ToolOutcome>) -> ToolCall {
     }
 }
 
+/// The log of a run.
+pub(super) type Log = Vec<RunEvent>;
+
 /// Verdicts on cases: suite, id, result.
-pub(super) fn verdicts<'a>(cases: impl Iterator<Item = (&'a str, &'a str, CaseResult)>) -> Verdicts {
-    let mut verdicts = Verdicts::default();
+pub(super) fn verdicts<'a>(cases: impl Iterator<Item = (&'a str, &'a str, CaseResult)>) -> Log {
+    let mut log = Log::new();
     for (suite, id, result) in cases {
         let case = CaseRef { suite: suite.into(), case_id: id.into(), repeat: 1, attempt: 1 };
         let labels = Labels {
@@ -97,14 +98,14 @@ pub(super) fn verdicts<'a>(cases: impl Iterator<Item = (&'a str, &'a str, CaseRe
         let planned = Payload::CasePlanned { name: format!("about {id}"), labels };
         for payload in [planned, Payload::CaseFinished(Box::new(result))] {
             let at = "2026-01-02T03:04:05Z".parse().expect("a time");
-            verdicts.take(&Arc::new(RunEvent { sequence: 1, at, case: Some(case.clone()), turn: 0, payload }));
+            log.push(RunEvent { sequence: log.len() as u64 + 1, at, case: Some(case.clone()), turn: 0, payload });
         }
     }
-    verdicts
+    log
 }
 
 /// A run of one suite, `evals/a.golden.json`.
-pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Verdicts) {
+pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Log) {
     let total = u32::try_from(cases.len()).expect("few cases");
     let mut totals = Totals { total, ..Totals::default() };
     for (_, result) in &cases {
@@ -145,7 +146,7 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Verdicts) {
 }
 
 /// Every outcome, a dialogue, tools, a validator, a flaky case, a baseline and a stale suite.
-pub(super) fn of_everything() -> (Run, Verdicts) {
+pub(super) fn of_everything() -> (Run, Log) {
     let opinion =
         Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2, console: Vec::new() };
     let mut worse = failed("The answer.");

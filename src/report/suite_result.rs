@@ -10,98 +10,57 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::jsonl::Assertion;
-use super::{Verdict, Verdicts};
+use super::outline::{Outline, Place};
+use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::{Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, whole_millis};
 
-/// The result of a run as pieces of JSON text, each made when it is asked for: one suite as the contract's object,
-/// several as `{"runId", "exitCode", "suites": […]}`.
-#[derive(Debug)]
-pub struct Pieces {
-    run: Run,
-    verdicts: Verdicts,
-    /// Positions of the suites to write.
-    suites: Vec<usize>,
-    next: Next,
-}
-
+/// The result of a run as JSON text: one suite as the contract's object, several as
+/// `{"runId", "exitCode", "suites": […]}`.
 #[derive(Debug, Clone, Copy)]
-enum Next {
-    Open,
-    Head { suite: usize, position: usize },
-    Case { suite: usize, position: usize, totals: Totals },
-    Close,
-    Nothing,
+pub struct Json;
+
+impl Json {
+    fn is_list(outline: &Outline) -> bool {
+        outline.parts.len() != 1
+    }
 }
 
-impl Pieces {
-    /// The result of all suites of a run, or of the one at `only`.
-    #[must_use]
-    pub fn new(run: Run, verdicts: Verdicts, only: Option<usize>) -> Self {
-        let suites = only.map_or_else(|| (0..run.suites.len()).collect(), |suite| vec![suite]);
-        Self { run, verdicts, suites, next: Next::Open }
-    }
-
-    fn is_list(&self) -> bool {
-        self.suites.len() != 1
-    }
-
-    fn open(&mut self) -> serde_json::Result<String> {
-        self.next = if self.suites.is_empty() { Next::Close } else { Next::Head { suite: 0, position: 0 } };
-        if !self.is_list() {
+impl Report for Json {
+    fn head(&mut self, outline: &Outline) -> Written {
+        if !Self::is_list(outline) {
             return Ok(String::new());
         }
-        let id = serde_json::to_string(&self.run.run_id)?;
-        Ok(format!("{{\n\"runId\": {id},\n\"exitCode\": {},\n\"suites\": [\n", self.run.exit_code()))
+        let id = serde_json::to_string(&outline.run.run_id).map_err(Unwritable::of)?;
+        Ok(format!("{{\n\"runId\": {id},\n\"exitCode\": {},\n\"suites\": [\n", outline.run.exit_code()))
     }
 
     /// The contract's keys in the contract's order, with the long list written as it comes.
-    fn head(&mut self, suite: usize, position: usize) -> serde_json::Result<String> {
-        let info = &self.run.suites[self.suites[suite]];
-        let head = serde_json::to_string_pretty(&Head::of(&self.run, info))?;
-        let comma = if suite > 0 { ",\n" } else { "" };
-        let text = format!("{comma}{},\n  \"cases\": [", head.strip_suffix("\n}").unwrap_or(&head));
-        self.next = Next::Case { suite, position, totals: Totals { total: info.cases, ..Totals::default() } };
-        Ok(text)
+    fn part(&mut self, outline: &Outline, part: usize) -> Written {
+        let head = Head::of(&outline.run, outline.info(part));
+        let head = serde_json::to_string_pretty(&head).map_err(Unwritable::of)?;
+        let comma = if part > 0 { ",\n" } else { "" };
+        Ok(format!("{comma}{},\n  \"cases\": [", head.strip_suffix("\n}").unwrap_or(&head)))
     }
 
-    /// The next case of a suite, or what stands behind the last one. The cases of a suite stand together.
-    fn case_or_tail(&mut self, suite: usize, mut position: usize, mut totals: Totals) -> serde_json::Result<String> {
-        let info = &self.run.suites[self.suites[suite]];
-        while totals.finished() < info.cases && position < self.verdicts.len() {
-            let verdict = self.verdicts.get(position).filter(|verdict| *verdict.case.suite == *info.path);
-            position += 1;
-            let Some(verdict) = verdict else { continue };
-            let comma = if totals.finished() > 0 { "," } else { "" };
-            totals.add(verdict.result);
-            let case = serde_json::to_string_pretty(&Case::of(verdict, info))?;
-            self.next = Next::Case { suite, position, totals };
-            return Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")));
-        }
-        let tail = serde_json::to_string_pretty(&Tail::of(&self.run, info, totals))?;
-        let more = suite + 1 < self.suites.len();
-        self.next = if more { Next::Head { suite: suite + 1, position } } else { Next::Close };
+    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+        let case = Case::of(verdict, outline.info(place.part));
+        let case = serde_json::to_string_pretty(&case).map_err(Unwritable::of)?;
+        let comma = if place.case > 0 { "," } else { "" };
+        Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")))
+    }
+
+    fn part_end(&mut self, outline: &Outline, part: usize) -> Written {
+        let tail = Tail::of(&outline.run, outline.info(part), outline.parts[part].totals);
+        let tail = serde_json::to_string_pretty(&tail).map_err(Unwritable::of)?;
         Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
     }
-}
 
-impl Iterator for Pieces {
-    type Item = serde_json::Result<String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.next {
-            Next::Open => Some(self.open()),
-            Next::Head { suite, position } => Some(self.head(suite, position)),
-            Next::Case { suite, position, totals } => Some(self.case_or_tail(suite, position, totals)),
-            Next::Close => {
-                self.next = Next::Nothing;
-                Some(Ok(if self.is_list() { "\n]\n}\n".to_owned() } else { "\n".to_owned() }))
-            }
-            Next::Nothing => None,
-        }
+    fn end(&mut self, outline: &Outline) -> Written {
+        Ok(if Self::is_list(outline) { "\n]\n}\n".to_owned() } else { "\n".to_owned() })
     }
 }
 

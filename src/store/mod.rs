@@ -297,19 +297,25 @@ impl Store {
         }
         let mut events = Vec::new();
         for block in self.database.blocks(run_id, after, BLOCKS).await? {
-            let mut bytes = block.as_slice();
-            while !bytes.is_empty() {
-                let corrupt = |error: String| StoreError::Corrupt(format!("an event of the run {run_id}: {error}"));
-                let event =
-                    pb::RunEvent::decode_length_delimited(&mut bytes).map_err(|error| corrupt(error.to_string()))?;
-                let event = run_event_from_proto(event).map_err(|error| corrupt(error.to_string()))?;
-                events.extend(event.filter(|event| event.sequence > after).map(Arc::new));
+            for event in LogBlock::read(run_id, &block)?.events {
+                if event.sequence > after {
+                    events.push(event);
+                }
                 if events.len() == limit {
                     return Ok(events);
                 }
             }
         }
         Ok(events)
+    }
+
+    /// The events that are stored together with the one of that number. None: there is no such event.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub async fn block(&self, run_id: &str, sequence: u64) -> Result<LogBlock, StoreError> {
+        let blocks = self.database.blocks(run_id, sequence.saturating_sub(1), 1).await?;
+        LogBlock::read(run_id, blocks.first().map(Vec::as_slice).unwrap_or_default())
     }
 
     /// The number of a run's newest event, to wait on.
@@ -381,6 +387,35 @@ impl Store {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Some events of a log that follow each other.
+#[derive(Debug)]
+pub struct LogBlock {
+    /// In order.
+    events: Vec<Arc<RunEvent>>,
+    /// Their length as they are stored.
+    pub bytes: usize,
+}
+
+impl LogBlock {
+    fn read(run_id: &str, body: &[u8]) -> Result<Self, StoreError> {
+        let corrupt = |error: String| StoreError::Corrupt(format!("an event of the run {run_id}: {error}"));
+        let (mut rest, mut events) = (body, Vec::new());
+        while !rest.is_empty() {
+            let event = pb::RunEvent::decode_length_delimited(&mut rest).map_err(|error| corrupt(error.to_string()))?;
+            let event = run_event_from_proto(event).map_err(|error| corrupt(error.to_string()))?;
+            events.extend(event.map(Arc::new));
+        }
+        Ok(Self { events, bytes: body.len() })
+    }
+
+    /// The event of that number, if it is one of these.
+    #[must_use]
+    pub fn event(&self, sequence: u64) -> Option<Arc<RunEvent>> {
+        let at = self.events.binary_search_by_key(&sequence, |event| event.sequence).ok()?;
+        Some(Arc::clone(&self.events[at]))
     }
 }
 

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::cli::client::Client;
-use crate::cli::run::verdicts;
+use crate::cli::follow::Follower;
 use crate::cli::{CliError, Exit};
+use crate::event::Payload;
 use crate::json::{Json, Value};
 use crate::suite::Suite;
-use crate::verdict::{CaseResult, Outcome};
+use crate::verdict::Outcome;
+use crate::wire::control::Detail;
 
 /// The cases of `suites` that did not pass in an earlier run, by suite path and id.
 pub(super) async fn not_passed(
@@ -22,15 +24,7 @@ pub(super) async fn not_passed(
         return Err(CliError::new(Exit::Usage, format!("--failed {run}: there is no such file"))
             .hint("a daemon inside this process keeps no runs: name a result file, or a daemon"));
     } else {
-        let (_, verdicts) = verdicts(client, run).await?;
-        // What was left out as asked did not fail.
-        let is_bad = |result: &CaseResult| match result.outcome {
-            Outcome::Passed => false,
-            Outcome::Skipped => result.cause.is_some(),
-            Outcome::Failed | Outcome::Errored => true,
-        };
-        let bad = verdicts.all().filter(|verdict| is_bad(verdict.result));
-        bad.map(|verdict| (Some(verdict.case.suite.to_string()), verdict.case.case_id.to_string())).collect()
+        from_daemon(client, run).await?
     };
     let ids: HashSet<(Option<&str>, &str)> = ids.iter().map(|(suite, id)| (suite.as_deref(), id.as_str())).collect();
     let failed = |suite: &Suite, id: &str| ids.contains(&(Some(suite.path.as_str()), id)) || ids.contains(&(None, id));
@@ -44,6 +38,24 @@ pub(super) async fn not_passed(
         return Err(CliError::new(Exit::NothingSelected, message));
     }
     Ok(cases)
+}
+
+/// The cases of a run that did not pass, as soon as it is over. What was left out as asked did not fail.
+async fn from_daemon(client: &Client, run: &str) -> Result<Vec<(Option<String>, String)>, CliError> {
+    let mut follower = Follower::new(client, run, Detail::Cases);
+    let mut bad = Vec::new();
+    while let Some(event) = follower.next().await? {
+        let (Payload::CaseFinished(result), Some(case)) = (&event.payload, &event.case) else { continue };
+        let is_bad = match result.outcome {
+            Outcome::Passed => false,
+            Outcome::Skipped => result.cause.is_some(),
+            Outcome::Failed | Outcome::Errored => true,
+        };
+        if is_bad {
+            bad.push((Some(case.suite.to_string()), case.case_id.to_string()));
+        }
+    }
+    Ok(bad)
 }
 
 /// The ids in a result file, of one suite or of several. The file says what a suite is about, not where it stood.

@@ -13,7 +13,7 @@ use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
 use forge::json::Json;
 use forge::plan::RunSpec;
 use forge::report::console::{self, Line};
-use forge::report::{Verdicts, suite_result};
+use forge::report::{Format, Verdict, whole};
 use forge::suite::registry::Registry;
 use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
@@ -333,25 +333,18 @@ fn judge(
         cost_usd,
     };
     let path: Arc<str> = suite.path.as_str().into();
-    let mut verdicts = Verdicts::default();
-    let mut results = Vec::new();
+    let mut log = Vec::new();
     for case in suite.load_all() {
         let case = &*case.map_err(|error| error.to_string())?;
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
-        take(
-            &mut verdicts,
-            &case_ref,
-            event::Payload::CasePlanned { name: case.description.clone(), labels: forge::suite::Labels::default() },
-        );
-        results.push((case_ref, judge_case(case, recorded.get(&case.id), context)?));
+        let result = judge_case(case, recorded.get(&case.id), context)?;
+        let labels = forge::suite::Labels::default();
+        log.push(event(&log, &case_ref, event::Payload::CasePlanned { name: case.description.clone(), labels }));
+        log.push(event(&log, &case_ref, event::Payload::CaseFinished(Box::new(result))));
     }
-    for (case_ref, result) in results {
-        take(&mut verdicts, &case_ref, event::Payload::CaseFinished(Box::new(result)));
-    }
-    let lines: Vec<Line> = verdicts.of_suite(&suite.path).map(Line::of).collect();
+    let lines: Vec<Line> = log.chunks(2).filter_map(|pair| Verdict::of(&pair[0], &pair[1])).map(Line::of).collect();
     let run = run_of(suite, strict);
-    let report: String =
-        suite_result::Pieces::new(run, verdicts, None).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let report = whole(Format::Json, run, &log, None).map_err(|error| error.to_string())?;
     let mut report: Value = serde_json::from_str(&report).map_err(|error| format!("the report: {error}"))?;
     let cases = report["cases"].as_array().into_iter().flatten().filter_map(Value::as_object).cloned().collect();
     Ok(Judged { summary: report["summary"].take(), cases, console_totals: console::totals(&lines) })
@@ -373,9 +366,9 @@ fn judge_case(
     Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }
 
-fn take(verdicts: &mut Verdicts, case: &CaseRef, payload: event::Payload) {
+fn event(log: &[RunEvent], case: &CaseRef, payload: event::Payload) -> RunEvent {
     let at = jiff::Timestamp::UNIX_EPOCH;
-    verdicts.take(&Arc::new(RunEvent { sequence: 0, at, case: Some(case.clone()), turn: 0, payload }));
+    RunEvent { sequence: log.len() as u64 + 1, at, case: Some(case.clone()), turn: 0, payload }
 }
 
 /// A run of just this suite; reports want to know about it.
