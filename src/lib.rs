@@ -16,6 +16,7 @@ pub mod conversation;
 pub mod usage;
 pub mod suite;
 pub mod bundle;
+pub mod stats;
 pub mod plan;
 pub mod verdict;
 pub mod check;

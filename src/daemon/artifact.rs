@@ -3,7 +3,7 @@
 //! The log is read once for the outline and then block by block, as the client takes the text: one that does not read costs
 //! nothing, and no run is too large.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) async fn artifact(store: &Arc<Store>, request: pb::FetchArtifactReque
         path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
     };
     let outline = outline(store, run, suite).await?;
-    let log = Log { store: Arc::clone(store), run_id: request.run_id, blocks: VecDeque::new() };
+    let log = Log::new(Arc::clone(store), request.run_id);
     let writing = Writing { outline, report: format.report(), log, next: Some(Step::Head), text: Vec::new() };
     Ok(Box::pin(futures_util::stream::try_unfold(writing, |mut writing| async move {
         let chunk = writing.chunk().await?;
@@ -63,7 +63,9 @@ async fn outline(store: &Store, run: Run, suite: Option<usize>) -> Result<Outlin
         let events = store.read(&run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
         let Some(last) = events.last() else { return Ok(outliner.finish()) };
         after = last.sequence;
-        events.iter().for_each(|event| outliner.take(event));
+        for event in &events {
+            outliner.take(event);
+        }
     }
 }
 
@@ -118,21 +120,33 @@ impl Writing {
 struct Log {
     store: Arc<Store>,
     run_id: String,
-    /// The blocks that were read last, the newest in front.
-    blocks: VecDeque<LogBlock>,
+    /// The blocks that were read last, by the number of their first event.
+    blocks: BTreeMap<u64, LogBlock>,
+    /// In which order they were read.
+    order: VecDeque<u64>,
+    /// Bytes of all of them, as they are stored.
+    bytes: usize,
 }
 
 impl Log {
+    fn new(store: Arc<Store>, run_id: String) -> Self {
+        Self { store, run_id, blocks: BTreeMap::new(), order: VecDeque::new(), bytes: 0 }
+    }
+
     async fn event(&mut self, sequence: u64) -> Result<Arc<RunEvent>, Status> {
-        if let Some(event) = self.blocks.iter().find_map(|block| block.event(sequence)) {
+        let at_hand = self.blocks.range(..=sequence).next_back().and_then(|(_, block)| block.event(sequence));
+        if let Some(event) = at_hand {
             return Ok(event);
         }
         let block = self.store.block(&self.run_id, sequence).await.map_err(|error| of_store(&error))?;
         let gone = || Status::not_found("the run was removed while its report was read");
-        let event = block.event(sequence).ok_or_else(gone)?;
-        self.blocks.push_front(block);
-        while self.blocks.len() > 2 && self.blocks.iter().map(|block| block.bytes).sum::<usize>() > AT_HAND {
-            self.blocks.pop_back();
+        let (first, event) = block.first().zip(block.event(sequence)).ok_or_else(gone)?;
+        self.bytes += block.bytes;
+        self.blocks.insert(first, block);
+        self.order.push_back(first);
+        while self.bytes > AT_HAND && self.order.len() > 2 {
+            let oldest = self.order.pop_front().and_then(|oldest| self.blocks.remove(&oldest));
+            self.bytes -= oldest.map_or(0, |block| block.bytes);
         }
         Ok(event)
     }

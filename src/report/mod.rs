@@ -133,7 +133,9 @@ pub trait Report: Send {
 /// When it cannot be written, or the log is none.
 pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) -> Written {
     let mut outliner = Outliner::new(run, only);
-    log.iter().for_each(|event| outliner.take(event));
+    for event in log {
+        outliner.take(event);
+    }
     let outline = outliner.finish();
     let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
     let mut report = format.report();

@@ -329,10 +329,12 @@ impl Database {
 
     /// Blocks of a run that hold events with numbers above `after`, in order.
     pub(super) async fn blocks(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        // By the key alone: to look at where blocks end would be to go through all of them.
         let sql = format!(
-            "SELECT body FROM events WHERE run_id = $1 AND last_sequence > $2 ORDER BY first_sequence LIMIT {limit}"
+            "SELECT body FROM events WHERE run_id = $1 AND first_sequence >= (SELECT COALESCE(MAX(first_sequence), 0) \
+             FROM events WHERE run_id = $1 AND first_sequence <= $2) ORDER BY first_sequence LIMIT {limit}"
         );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(run_id.to_owned()).bind(int(after));
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(run_id.to_owned()).bind(int(after.saturating_add(1)));
         query.fetch_all(&self.pool).await?.iter().map(|row| get(row, 0)).collect()
     }
 

@@ -411,6 +411,12 @@ impl LogBlock {
         Ok(Self { events, bytes: body.len() })
     }
 
+    /// Number of the first event. `None`: there is no event.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.events.first().map(|event| event.sequence)
+    }
+
     /// The event of that number, if it is one of these.
     #[must_use]
     pub fn event(&self, sequence: u64) -> Option<Arc<RunEvent>> {

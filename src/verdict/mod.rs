@@ -4,6 +4,7 @@
 //! about the agent, an errored one is trouble that somebody has to look into, and trouble outranks failure.
 
 pub mod baseline;
+pub mod gate;
 
 use std::time::Duration;
 

@@ -1,0 +1,478 @@
+//! What a run has to reach besides, or instead of, each case passing: rates over repetitions, and no drop against a baseline.
+//!
+//! Where a gate is set, it decides. A case that fails now and then is no failure of the run then, and one that cannot be judged
+//! stays trouble. A comparison that too little speaks for is none: it says so, and does not pass.
+
+use std::fmt;
+
+use crate::stats::{Tally, fisher, mcnemar};
+
+/// From this chance on, a difference may be one by chance.
+const ALPHA: f64 = 0.05;
+/// Most cases that are named in a reason.
+const MAX_NAMED: usize = 5;
+/// Whole rates.
+const MILLION: u64 = 1_000_000;
+
+/// A rate from 0 to 1, in millionths: it compares with counts without rounding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u32);
+
+impl Rate {
+    /// The rate of so many millionths. `None`: there are more than a million.
+    #[must_use]
+    pub fn of_millionths(millionths: u32) -> Option<Self> {
+        (u64::from(millionths) <= MILLION).then_some(Self(millionths))
+    }
+
+    /// In millionths.
+    #[must_use]
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// From 0 to 1.
+    #[must_use]
+    pub fn of_one(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+
+    /// Reads `95%`, `99.5%` or `0.95`.
+    ///
+    /// # Errors
+    /// How to write it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "write a rate as 95% or 0.95".to_owned();
+        let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));
+        let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let rate = number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number / whole);
+        let rate = rate.filter(|rate| (0.0..=1.0).contains(rate)).ok_or_else(wrong)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to a million")]
+        let millionths = (rate * 1e6).round() as u32;
+        Ok(Self(millionths))
+    }
+
+    /// Whether so many of those counted are at least this part.
+    const fn is_reached(self, tally: Tally) -> bool {
+        tally.passed as u64 * MILLION >= self.0 as u64 * tally.counted() as u64
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 1e4)
+    }
+}
+
+/// What a run has to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gate {
+    /// The part of all executions that has to pass.
+    pub min_pass_rate: Option<Rate>,
+    /// The part of the repetitions of each case that has to pass.
+    pub min_case_pass_rate: Option<Rate>,
+    /// The most that the pass rate may drop against the baseline, beyond what may be chance.
+    pub max_regression: Option<Rate>,
+}
+
+impl Gate {
+    /// Whether nothing has to be reached.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.min_pass_rate.is_none() && self.min_case_pass_rate.is_none() && self.max_regression.is_none()
+    }
+}
+
+/// What came of one case, over its repetitions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CaseTally {
+    /// What people call it.
+    pub case: String,
+    /// Its repetitions that have a verdict.
+    pub tally: Tally,
+    /// Those that have none yet.
+    pub open: u32,
+    /// The same case in the baseline.
+    pub before: Option<Tally>,
+}
+
+/// Whether a gate was passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passage {
+    /// Everything was reached.
+    Passed,
+    /// Something was not.
+    Failed,
+    /// Too little is known.
+    CannotTell,
+}
+
+impl Passage {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::CannotTell => "cannot_tell",
+        }
+    }
+}
+
+/// What an exact test says about two runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The rate dropped, and that is no chance.
+    Regressed,
+    /// The rate rose, and that is no chance.
+    Improved,
+    /// What differs may be chance, and a drop of the size that matters would have shown.
+    NoDifference,
+    /// What differs may be chance, and a drop of the size that matters may be too.
+    CannotTell,
+}
+
+impl Answer {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Regressed => "regressed",
+            Self::Improved => "improved",
+            Self::NoDifference => "no_difference",
+            Self::CannotTell => "cannot_tell",
+        }
+    }
+
+    /// The same for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Regressed => "regressed",
+            Self::Improved => "improved",
+            Self::NoDifference => "no difference",
+            Self::CannotTell => "cannot tell",
+        }
+    }
+}
+
+/// Which exact test was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Test {
+    /// Of the sums over all cases that both runs know.
+    Fisher,
+    /// Of the cases that came out differently: each was run once then and once now.
+    McNemar,
+}
+
+impl Test {
+    /// The word used in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fisher => "fisher",
+            Self::McNemar => "mcnemar",
+        }
+    }
+}
+
+/// Two runs compared by their rates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateComparison {
+    /// What the test says.
+    pub answer: Answer,
+    /// Which test it was.
+    pub test: Test,
+    /// How likely such a difference is by chance.
+    pub p: f64,
+    /// The cases that both know: then.
+    pub before: Tally,
+    /// The same now.
+    pub now: Tally,
+}
+
+/// What came of a gate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GateResult {
+    /// Whether it was passed.
+    pub passage: Passage,
+    /// What was not reached, or why nobody can tell, in words.
+    pub reasons: Vec<String>,
+    /// What came of all executions.
+    pub tally: Tally,
+    /// The comparison with the baseline, if one was asked for.
+    pub comparison: Option<RateComparison>,
+    /// Executions that were left out because they could not have changed the answer.
+    pub left_out: u32,
+}
+
+/// How executions that are open are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guess {
+    Passed,
+    Failed,
+    Uncounted,
+}
+
+/// Whether no execution that is open can change what comes of the gate.
+#[must_use]
+pub fn is_decided(gate: &Gate, cases: &[CaseTally]) -> bool {
+    let guessed = |guess| {
+        let GateResult { passage, comparison, .. } = judge_guessed(gate, cases, guess);
+        (passage, comparison.map(|comparison| comparison.answer))
+    };
+    // Rates rise with everything that passes, so what is between these two comes out as they do.
+    let (best, worst) = (guessed(Guess::Passed), guessed(Guess::Failed));
+    best == worst && best.0 != Passage::CannotTell && best == guessed(Guess::Uncounted)
+}
+
+/// What came of a gate; executions that are open are as if there were none.
+#[must_use]
+pub fn judge(gate: &Gate, cases: &[CaseTally]) -> GateResult {
+    judge_guessed(gate, cases, Guess::Uncounted)
+}
+
+fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
+    let now = |case: &CaseTally| {
+        let mut tally = case.tally;
+        match guess {
+            Guess::Passed => tally.passed += case.open,
+            Guess::Failed => tally.failed += case.open,
+            Guess::Uncounted => {}
+        }
+        tally
+    };
+    let mut tally = Tally::default();
+    for case in cases {
+        tally.add(now(case));
+    }
+    let mut failed = Vec::new();
+    let mut unknown = Vec::new();
+    if tally.counted() == 0 {
+        unknown.push("no execution says anything about the agent".to_owned());
+    }
+    if let Some(least) = gate.min_pass_rate.filter(|least| !least.is_reached(tally)) {
+        failed.push(format!("{} passed, at least {least} have to", of_all(tally)));
+    }
+    if let Some(least) = gate.min_case_pass_rate {
+        let low = cases.iter().filter(|case| !least.is_reached(now(case)));
+        let mut low = low.map(|case| (case, now(case)));
+        for (case, tally) in low.by_ref().take(MAX_NAMED) {
+            failed.push(format!("{}: {} passed, at least {least} have to", case.case, of_all(tally)));
+        }
+        let rest = low.count();
+        if rest > 0 {
+            failed.push(format!("and {rest} more cases with less than {least}"));
+        }
+    }
+    let comparison = gate.max_regression.and_then(|most| {
+        let pairs = cases.iter().filter_map(|case| Some((case.before?, now(case))));
+        let pairs: Vec<(Tally, Tally)> =
+            pairs.filter(|(before, now)| before.counted() > 0 && now.counted() > 0).collect();
+        let comparison = compare(&pairs, most);
+        match &comparison {
+            None => unknown.push("no case of the baseline was judged in both runs".to_owned()),
+            Some(compared) => told(compared, most, &mut failed, &mut unknown),
+        }
+        comparison
+    });
+    let passage = match (failed.is_empty(), unknown.is_empty()) {
+        (false, _) => Passage::Failed,
+        (true, false) => Passage::CannotTell,
+        (true, true) => Passage::Passed,
+    };
+    GateResult { passage, reasons: [failed, unknown].concat(), tally, comparison, left_out: 0 }
+}
+
+/// What a comparison means for the gate, in words.
+fn told(compared: &RateComparison, most: Rate, failed: &mut Vec<String>, unknown: &mut Vec<String>) {
+    let RateComparison { answer, p, before, now, .. } = compared;
+    let (then, today) = (of_all(*before), of_all(*now));
+    match answer {
+        Answer::Regressed if drop_of(*before, *now) > most.of_one() => {
+            failed.push(format!(
+                "regressed: {then} passed in the baseline, {today} now (p = {p:.2e}); {most} may be lost"
+            ));
+        }
+        Answer::CannotTell => {
+            let more = enough(compared, most);
+            let more =
+                more.map_or_else(String::new, |times| format!(": about {times} times as many repetitions would do"));
+            unknown.push(format!(
+                "cannot tell whether it regressed: {then} passed in the baseline, {today} now, too few to see a drop of \
+                 {most}{more}"
+            ));
+        }
+        Answer::Regressed | Answer::Improved | Answer::NoDifference => {}
+    }
+}
+
+/// `44 of 50 (88.0 %)`
+fn of_all(tally: Tally) -> String {
+    let percent = tally.rate().map_or_else(String::new, |rate| format!(" ({:.1} %)", rate * 100.0));
+    format!("{} of {}{percent}", tally.passed, tally.counted())
+}
+
+fn drop_of(before: Tally, now: Tally) -> f64 {
+    before.rate().zip(now.rate()).map_or(0.0, |(before, now)| before - now)
+}
+
+/// Compares cases that both runs judged; `None`: there is none.
+fn compare(pairs: &[(Tally, Tally)], most: Rate) -> Option<RateComparison> {
+    let (mut before, mut now) = (Tally::default(), Tally::default());
+    for (then, today) in pairs {
+        before.add(*then);
+        now.add(*today);
+    }
+    if pairs.is_empty() {
+        return None;
+    }
+    let is_paired = pairs.iter().all(|(before, now)| before.counted() == 1 && now.counted() == 1);
+    let (test, p, would_show) = if is_paired {
+        let count = |passed: u32| {
+            let differ =
+                pairs.iter().filter(|(before, now)| before.passed != now.passed && now.passed == passed).count();
+            u32::try_from(differ).unwrap_or(u32::MAX)
+        };
+        let (worse, better) = (count(0), count(1));
+        // As many got better as did, and so many more got worse that the drop is just the one that matters.
+        let hypothetical = better + part(now.counted(), most);
+        (Test::McNemar, mcnemar(worse, better), mcnemar(hypothetical, better) < ALPHA)
+    } else {
+        (Test::Fisher, fisher(before, now), fisher(before, dropped(before, now.counted(), most)) < ALPHA)
+    };
+    let (then, today) = (before.rate()?, now.rate()?);
+    let answer = match p < ALPHA {
+        true if today < then => Answer::Regressed,
+        true => Answer::Improved,
+        false if would_show => Answer::NoDifference,
+        false => Answer::CannotTell,
+    };
+    Some(RateComparison { answer, test, p, before, now })
+}
+
+/// So many executions whose rate is that of before less the drop that matters.
+fn dropped(before: Tally, counted: u32, most: Rate) -> Tally {
+    let rate = (before.rate().unwrap_or_default() - most.of_one()).max(0.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
+    let passed = ((rate * f64::from(counted)).floor() as u32).min(counted);
+    Tally { passed, failed: counted - passed, uncounted: 0 }
+}
+
+/// A part of so many, at least one.
+fn part(counted: u32, most: Rate) -> u32 {
+    let part = (u64::from(counted) * u64::from(most.millionths())).div_ceil(MILLION);
+    u32::try_from(part.max(1)).unwrap_or(u32::MAX)
+}
+
+/// How many times as many executions would be enough to see a drop, if the baseline had them too. `None`: very many.
+fn enough(compared: &RateComparison, most: Rate) -> Option<u32> {
+    let RateComparison { before, now, .. } = compared;
+    [2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100].into_iter().find(|times| {
+        let before = Tally { passed: before.passed * times, failed: before.failed * times, uncounted: 0 };
+        fisher(before, dropped(before, now.counted() * times, most)) < ALPHA
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(passed: u32, failed: u32) -> Tally {
+        Tally { passed, failed, uncounted: 0 }
+    }
+
+    fn case(id: &str, now: Tally, open: u32, before: Option<Tally>) -> CaseTally {
+        CaseTally { case: id.to_owned(), tally: now, open, before }
+    }
+
+    fn rate(text: &str) -> Option<Rate> {
+        Rate::parse(text).ok()
+    }
+
+    #[test]
+    fn rates_are_read() {
+        let millionths = |text| Rate::parse(text).map(Rate::millionths).ok();
+        assert_eq!(
+            ["95%", "0.95", "99.5 %", "1", "0", "100%"].map(millionths),
+            [Some(950_000), Some(950_000), Some(995_000), Some(1_000_000), Some(0), Some(1_000_000)]
+        );
+        assert_eq!(["95", "-1%", "101%", "", "%", "x", "1e-1", "NaN", "inf"].map(millionths), [None; 9]);
+        assert_eq!(Rate::parse("99.5%").expect("a rate").to_string(), "99.5%");
+    }
+
+    #[test]
+    fn a_rate_of_the_whole_and_of_each_case() {
+        let cases =
+            [case("a", tally(10, 0), 0, None), case("b", tally(0, 10), 0, None), case("c", tally(180, 0), 0, None)];
+        let whole = Gate { min_pass_rate: rate("95%"), ..Gate::default() };
+        assert_eq!(judge(&whole, &cases).passage, Passage::Passed, "exactly 95 of 100");
+        let each = Gate { min_case_pass_rate: rate("50%"), ..whole };
+        let judged = judge(&each, &cases);
+        assert_eq!(
+            (judged.passage, judged.reasons),
+            (Passage::Failed, vec!["b: 0 of 10 (0.0 %) passed, at least 50% have to".to_owned()])
+        );
+        let higher = Gate { min_pass_rate: rate("95.1%"), ..Gate::default() };
+        assert_eq!(judge(&higher, &cases).reasons, ["190 of 200 (95.0 %) passed, at least 95.1% have to"]);
+        let nothing = [case("a", Tally { uncounted: 3, ..Tally::default() }, 0, None)];
+        assert_eq!(judge(&whole, &nothing).passage, Passage::CannotTell, "nothing is no success");
+    }
+
+    #[test]
+    fn answers_of_the_exact_tests() {
+        let gate = Gate { max_regression: rate("10%"), ..Gate::default() };
+        let answer = |before, now| {
+            let judged = judge(&gate, &[case("a", now, 0, Some(before))]);
+            (judged.comparison.expect("a comparison").answer, judged.passage)
+        };
+        assert_eq!(answer(tally(95, 5), tally(70, 30)), (Answer::Regressed, Passage::Failed));
+        assert_eq!(answer(tally(70, 30), tally(95, 5)), (Answer::Improved, Passage::Passed));
+        assert_eq!(answer(tally(95, 5), tally(93, 7)), (Answer::NoDifference, Passage::Passed));
+        assert_eq!(answer(tally(9, 1), tally(8, 2)), (Answer::CannotTell, Passage::CannotTell));
+        // A drop that is no chance, and smaller than what may be lost.
+        assert_eq!(answer(tally(9_500, 500), tally(9_200, 800)), (Answer::Regressed, Passage::Passed));
+        let judged = judge(&gate, &[case("a", tally(8, 2), 0, Some(tally(9, 1)))]);
+        assert_eq!(
+            judged.reasons,
+            [
+                "cannot tell whether it regressed: 9 of 10 (90.0 %) passed in the baseline, 8 of 10 (80.0 %) now, too few to see a \
+             drop of 10%: about 15 times as many repetitions would do"
+            ]
+        );
+        let none = judge(&gate, &[case("a", tally(8, 2), 0, None)]);
+        assert_eq!((none.passage, none.comparison), (Passage::CannotTell, None));
+    }
+
+    #[test]
+    fn cases_that_ran_once_are_compared_in_pairs() {
+        let gate = Gate { max_regression: rate("5%"), ..Gate::default() };
+        let of = |worse: usize, better: usize, same: usize| {
+            let pair = |before, now, count| std::iter::repeat_n(case("a", now, 0, Some(before)), count);
+            let (good, bad) = (tally(1, 0), tally(0, 1));
+            let cases: Vec<CaseTally> =
+                pair(good, bad, worse).chain(pair(bad, good, better)).chain(pair(good, good, same)).collect();
+            let compared = judge(&gate, &cases).comparison.expect("a comparison");
+            (compared.test, compared.answer)
+        };
+        assert_eq!(of(10, 2, 88), (Test::McNemar, Answer::Regressed), "Fisher's test would not see it");
+        assert_eq!(of(2, 10, 88), (Test::McNemar, Answer::Improved));
+        assert_eq!(of(2, 1, 300), (Test::McNemar, Answer::NoDifference));
+        assert_eq!(of(1, 0, 9), (Test::McNemar, Answer::CannotTell));
+    }
+
+    #[test]
+    fn it_is_decided_when_nothing_can_change_it() {
+        let whole = Gate { min_pass_rate: rate("90%"), ..Gate::default() };
+        let decided =
+            |gate: &Gate, passed, failed, open| is_decided(gate, &[case("a", tally(passed, failed), open, None)]);
+        assert!(!decided(&whole, 0, 0, 100) && !decided(&whole, 89, 0, 11) && !decided(&whole, 0, 10, 90));
+        assert!(decided(&whole, 90, 0, 10), "it passes whatever comes");
+        assert!(decided(&whole, 0, 11, 89), "it fails whatever comes");
+        let gate = Gate { max_regression: rate("10%"), ..Gate::default() };
+        let compared =
+            |passed, failed, open| is_decided(&gate, &[case("a", tally(passed, failed), open, Some(tally(95, 5)))]);
+        assert!(compared(0, 40, 60) && !compared(40, 0, 60) && !compared(0, 0, 100));
+        assert!(!compared(0, 10, 90), "all that are left may pass");
+    }
+}
