@@ -559,4 +559,6 @@ pub enum CancelReason {
     Shutdown,
     /// Another case of the run did not pass, and its owner wants to know no more.
     FailFast,
+    /// What comes of the run's gate is decided.
+    Decided,
 }

@@ -12,6 +12,7 @@ use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
+use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{CaseResult, Totals, Turn};
 
 /// One entry of a run's log.
@@ -169,13 +170,13 @@ impl State {
         }
     }
 
-    /// The state in which a run ends that was not cancelled.
+    /// The state in which a run ends that was not cancelled. Trouble outranks what came of its gate.
     #[must_use]
-    pub const fn of(totals: &Totals) -> Self {
-        match totals.exit_code() {
+    pub const fn of(totals: &Totals, gate: Option<Passage>) -> Self {
+        match (totals.exit_code(), gate) {
             // Nothing was run, as its author wanted; the exit code says so.
-            0 | 4 => Self::Passed,
-            1 => Self::Failed,
+            (4, _) | (0, None) | (0 | 1, Some(Passage::Passed)) => Self::Passed,
+            (1, None) | (0 | 1, Some(Passage::Failed)) => Self::Failed,
             _ => Self::Errored,
         }
     }
@@ -212,6 +213,8 @@ pub struct Run {
     pub paused: bool,
     /// Cases at the same time from now on; `None`: what was asked for.
     pub concurrency: Option<u32>,
+    /// What came of the gate; `None` until the run is over, or when there is none.
+    pub gate: Option<GateResult>,
 }
 
 /// Most warnings that a run keeps beside its log.
@@ -236,12 +239,16 @@ impl Run {
         }
     }
 
-    /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, else that of its
-    /// totals. A regression is a case that did not pass, so it is in there.
+    /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, or a gate cannot be
+    /// judged, else what came of the gate, else that of its totals. A regression is a case that did not pass, so it is in there.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
-        match self.state {
-            State::Passed | State::Failed if self.error.is_none() => self.totals.exit_code(),
+        match (self.state, &self.gate) {
+            (State::Passed | State::Failed, _) if self.error.is_some() => 3,
+            // Nothing was run: that is said whatever else there is to say.
+            (State::Passed, Some(_)) if self.totals.passed > 0 || self.totals.failed > 0 => 0,
+            (State::Failed, Some(_)) => 1,
+            (State::Passed | State::Failed, _) => self.totals.exit_code(),
             _ => 3,
         }
     }

@@ -13,6 +13,7 @@ use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Suite};
 use crate::usage::Prices;
+use crate::verdict::gate::Gate;
 
 /// Times for one case when nobody names one: the contract's `timeoutMs`, and the framework's default.
 const CONTRACT_TIMEOUT: (Duration, &str) = (Duration::from_mins(1), "60s");
@@ -84,6 +85,8 @@ pub struct RunSpec {
     pub hooks: Hooks,
     /// What its owner calls the run, sorted by key.
     pub labels: Vec<(String, String)>,
+    /// What the run has to reach, if not every case has to pass.
+    pub gate: Gate,
 }
 
 impl RunSpec {
@@ -118,6 +121,7 @@ impl RunSpec {
             prices: Prices::default(),
             hooks: Hooks::default(),
             labels: Vec::new(),
+            gate: Gate::default(),
         }
     }
 

@@ -118,6 +118,58 @@ impl Stability {
     }
 }
 
+/// What the repetitions of some cases say, in the order of the cases.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Repeats {
+    /// What people call each case, and what came of its repetitions.
+    pub cases: Vec<(String, Tally)>,
+}
+
+impl Repeats {
+    /// What came of all executions.
+    #[must_use]
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        for (_, tally) in &self.cases {
+            total.add(*tally);
+        }
+        total
+    }
+
+    /// Number of cases of each class, the best first.
+    #[must_use]
+    pub fn classes(&self) -> [(Stability, usize); 4] {
+        let of = |class| self.cases.iter().filter(|(_, tally)| tally.stability() == Some(class)).count();
+        Stability::ALL.map(|class| (class, of(class)))
+    }
+
+    /// The mean of what `of` says over the cases of which it says something, such as their pass^k.
+    #[must_use]
+    pub fn mean(&self, of: impl Fn(Tally) -> Option<f64>) -> Option<f64> {
+        let known: Vec<f64> = self.cases.iter().filter_map(|(_, tally)| of(*tally)).collect();
+        let number = u32::try_from(known.len()).ok().filter(|number| *number > 0)?;
+        Some(known.iter().sum::<f64>() / f64::from(number))
+    }
+
+    /// For which `k` chances are told: powers of two, and the most executions that a case has.
+    #[must_use]
+    pub fn ks(&self) -> Vec<u32> {
+        let most = self.cases.iter().map(|(_, tally)| tally.counted()).max().unwrap_or(0);
+        let mut ks: Vec<u32> = std::iter::successors(Some(1), |k| Some(k * 2)).take_while(|k| *k < most).collect();
+        ks.extend((most > 0).then_some(most));
+        ks
+    }
+
+    /// The cases that are not stable, the worst first; those of which nothing is known stand at the end.
+    #[must_use]
+    pub fn unstable(&self) -> Vec<&(String, Tally)> {
+        let mut cases: Vec<_> =
+            self.cases.iter().filter(|(_, tally)| tally.stability() != Some(Stability::Stable)).collect();
+        cases.sort_by(|(_, one), (_, other)| one.rate().unwrap_or(2.0).total_cmp(&other.rate().unwrap_or(2.0)));
+        cases
+    }
+}
+
 /// The chance that `k` of `n` things that are chosen at random are all of `some` certain ones.
 fn chosen(some: u32, n: u32, k: u32) -> Option<f64> {
     if k == 0 || k > n {

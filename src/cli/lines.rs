@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::{Shown, Verdict};
+use crate::stats::{Repeats, Tally};
 use crate::suite::Labels;
 
 /// The lines of a run, in the order of its files whatever order its cases ended in. Fed with the events of its log.
@@ -14,6 +15,18 @@ pub(super) struct Lines {
     cases: Vec<(Arc<str>, Line)>,
     /// Cases without a verdict: place in `cases` by suite, id and repetition.
     open: HashMap<(Arc<str>, Arc<str>, u32), usize>,
+    /// What the repetitions say of cases that have several: place in `repeats` by suite and id.
+    repeated: HashMap<(Arc<str>, Arc<str>), usize>,
+    repeats: Vec<(Arc<str>, String, Tally)>,
+}
+
+/// What is shown of one suite.
+#[derive(Debug, Default)]
+pub(super) struct OfSuite {
+    /// Its lines, in file order. None: nothing is known of it.
+    pub(super) lines: Vec<Shown>,
+    /// What its repetitions say, if it has some.
+    pub(super) repeats: Repeats,
 }
 
 #[derive(Debug)]
@@ -32,12 +45,20 @@ impl Lines {
                 // Cases of a suite stand together: its path is held once.
                 let suite = self.cases.last().map(|(suite, _)| suite).filter(|suite| **suite == case.suite);
                 let suite = Arc::clone(suite.unwrap_or(&case.suite));
+                if case.repeat == 2 {
+                    self.repeated.insert((Arc::clone(&suite), Arc::clone(&case.case_id)), self.repeats.len());
+                    self.repeats.push((Arc::clone(&suite), case.case_id.to_string(), Tally::default()));
+                }
                 let key = (Arc::clone(&suite), Arc::clone(&case.case_id), case.repeat);
                 self.open.insert(key, self.cases.len());
                 self.cases.push((suite, Line::Open(name.clone(), labels.clone())));
             }
             Payload::CaseFinished(result) => {
                 let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
+                let repeated = self.repeated.get(&(Arc::clone(&case.suite), Arc::clone(&case.case_id)));
+                if let Some((.., tally)) = repeated.and_then(|place| self.repeats.get_mut(*place)) {
+                    tally.add(result.tally());
+                }
                 let place = self.open.remove(&key).and_then(|place| self.cases.get_mut(place));
                 if let Some((_, line)) = place
                     && let Line::Open(name, labels) = line
@@ -49,16 +70,20 @@ impl Lines {
         }
     }
 
-    /// The lines of each suite of the run, which is over. A suite of which nothing is known has none.
-    pub(super) fn by_suite(self, run: &Run) -> Vec<Vec<Shown>> {
-        let places: HashMap<&str, usize> =
-            (0..).zip(&run.suites).map(|(at, suite)| (suite.path.as_str(), at)).collect();
-        let mut lines: Vec<Vec<Shown>> = run.suites.iter().map(|_| Vec::new()).collect();
+    /// What is shown of each suite of the run, which is over.
+    pub(super) fn by_suite(self, run: &Run) -> Vec<OfSuite> {
+        let places: HashMap<&str, usize> = run.suites.iter().map(|suite| suite.path.as_str()).zip(0..).collect();
+        let mut suites: Vec<OfSuite> = run.suites.iter().map(|_| OfSuite::default()).collect();
         for (suite, line) in self.cases {
             if let (Some(place), Line::Shown(shown)) = (places.get(&*suite), line) {
-                lines[*place].push(shown);
+                suites[*place].lines.push(shown);
             }
         }
-        lines
+        for (suite, case, tally) in self.repeats {
+            if let Some(place) = places.get(&*suite) {
+                suites[*place].repeats.cases.push((case, tally));
+            }
+        }
+        suites
     }
 }

@@ -12,7 +12,7 @@ use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
-use super::lines::Lines;
+use super::lines::{Lines, OfSuite};
 use super::{CliError, Exit, look, note, print};
 use crate::bundle::Role;
 use crate::conversation::ToolMode;
@@ -21,13 +21,14 @@ use crate::event::{Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
 use crate::report::console::Look;
-use crate::report::{Shown, printable_json, summary};
+use crate::report::{printable_json, repeats, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::Defaults;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::usage::Prices;
+use crate::verdict::gate::{Gate, Rate};
 use crate::wire::control as pb;
 use crate::wire::run::run_from_proto;
 use crate::wire::spec::spec_to_proto;
@@ -122,6 +123,23 @@ pub(super) struct RunArgs {
     /// Run each case so many times; every repetition counts
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEATS)))]
     runs: Option<u32>,
+
+    /// Pass if this part of all executions passes, such as 95%, instead of all
+    #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "fail_fast", help_heading = "Gate")]
+    min_pass_rate: Option<Rate>,
+
+    /// Pass if of each case this part of its repetitions passes, such as 80%
+    #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "fail_fast", help_heading = "Gate")]
+    min_case_pass_rate: Option<Rate>,
+
+    /// Pass if an exact test sees no drop of the pass rate against --baseline that is larger than this, such as 5%; too little
+    /// to tell is no pass
+    #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "fail_fast", help_heading = "Gate")]
+    max_regression: Option<Rate>,
+
+    /// Run all cases, also when nothing that is left can change what comes of the gate
+    #[arg(long, help_heading = "Gate")]
+    to_the_end: bool,
 
     /// Try a case so many times again that could not be judged, for trouble with the connection, the simulator or a
     /// validator
@@ -272,6 +290,15 @@ impl RunArgs {
         Hooks { before: self.before.clone(), after: self.after.clone() }
     }
 
+    fn gate(&self) -> Gate {
+        Gate {
+            min_pass_rate: self.min_pass_rate,
+            min_case_pass_rate: self.min_case_pass_rate,
+            max_regression: self.max_regression,
+            to_the_end: self.to_the_end,
+        }
+    }
+
     fn output_dir(&self) -> &Path {
         self.output_dir.as_deref().unwrap_or(Path::new(OUTPUT_DIR))
     }
@@ -294,6 +321,14 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     if args.name.is_none() {
         return Err(CliError::new(Exit::Usage, "no agent to test: name one with -n AGENT")
             .hint("a name that the daemon knows, or an address such as grpc://127.0.0.1:50051; or agentEndpoint in forge.config.json"));
+    }
+    if args.max_regression.is_some() && args.baseline.is_none() {
+        return Err(CliError::new(Exit::Usage, "--max-regression compares with an earlier result, and there is none")
+            .hint("name one with --baseline: the id of a run, `last`, or a result file"));
+    }
+    if args.to_the_end && args.gate().is_open() {
+        return Err(CliError::new(Exit::Usage, "--to-the-end is about a gate, and there is none")
+            .hint("set one with --min-pass-rate, --min-case-pass-rate or --max-regression"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);
     check_outputs(&args)?;
@@ -408,6 +443,7 @@ async fn run_on(
         prices: args.prices.clone(),
         hooks: args.hooks(),
         labels: args.labels(),
+        gate: args.gate(),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {
@@ -421,9 +457,9 @@ async fn run_on(
     }
     // Suites may be large, and who only waits does not need them.
     let inputs = Some(inputs).filter(|_| args.update_snapshots);
-    let Ended { run, lines, answered } = follow(client, args, &run, interrupts).await?;
+    let Ended { run, suites, answered } = follow(client, args, &run, interrupts).await?;
     // First what people wait for, then the files, whatever became of the other.
-    let told = tell(args, &run, lines);
+    let told = tell(args, &run, suites);
     let written = write_results(client, args, &run).await;
     let stored = inputs.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
     match told {
@@ -524,8 +560,8 @@ async fn upload(client: &Client, spec: &RunSpec, packed: &std::sync::Arc<File>) 
 /// A run that is over, and what the console shows of it.
 struct Ended {
     run: Run,
-    /// The lines of each suite, in file order.
-    lines: Vec<Vec<Shown>>,
+    /// What is shown of each suite.
+    suites: Vec<OfSuite>,
     /// What is to be stored of it.
     answered: Answered,
 }
@@ -559,7 +595,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
         }
     };
     progress.finish();
-    Ok(Ended { lines: lines.by_suite(&ended), run: ended, answered })
+    Ok(Ended { suites: lines.by_suite(&ended), run: ended, answered })
 }
 
 async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
@@ -570,7 +606,7 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
 }
 
 /// Prints the summary of each suite, or why there is none.
-fn tell(args: &RunArgs, run: &Run, lines: Vec<Vec<Shown>>) -> Result<(), CliError> {
+fn tell(args: &RunArgs, run: &Run, suites: Vec<OfSuite>) -> Result<(), CliError> {
     if let Some(fault) = &run.error {
         let error = CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message));
         return Err(match fault.reason.as_str() {
@@ -580,16 +616,22 @@ fn tell(args: &RunArgs, run: &Run, lines: Vec<Vec<Shown>>) -> Result<(), CliErro
     }
     let look: Look = look();
     // What is said of the run as a whole stands with the last suite of which anything is shown.
-    let last = lines.iter().rposition(|lines| !lines.is_empty());
-    for (index, (suite, lines)) in run.suites.iter().zip(lines).enumerate() {
-        if lines.is_empty() {
+    let last = suites.iter().rposition(|suite| !suite.lines.is_empty());
+    for (index, (suite, shown)) in run.suites.iter().zip(suites).enumerate() {
+        if shown.lines.is_empty() {
             continue;
         }
         // Those of the file were told before the run, unless nothing was.
         let of_suite = suite.warnings.iter().filter(|_| args.quiet);
         let of_run = run.warnings.iter().filter(|_| Some(index) == last);
         let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
-        print(&summary(run, suite, lines, &warnings, look))?;
+        print(&summary(run, suite, &shown.lines, &warnings, look))?;
+        if !shown.repeats.cases.is_empty() {
+            print(&repeats::summary(&shown.repeats, look))?;
+        }
+    }
+    if let Some(gate) = &run.gate {
+        print(&repeats::gate(gate, look))?;
     }
     Ok(())
 }

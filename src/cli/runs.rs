@@ -10,7 +10,7 @@ use super::lines::Lines;
 use super::run::read_run;
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
-use crate::report::{printable, summary};
+use crate::report::{printable, repeats, summary};
 use crate::wire::control as pb;
 use crate::wire::run::time_to_proto;
 
@@ -205,8 +205,14 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
     while let Some(event) = follower.next().await? {
         lines.take(&event);
     }
-    for (suite, lines) in run.suites.iter().zip(lines.by_suite(&run)) {
-        print(&summary(&run, suite, lines, &[], look()))?;
+    for (suite, shown) in run.suites.iter().zip(lines.by_suite(&run)) {
+        print(&summary(&run, suite, &shown.lines, &[], look()))?;
+        if !shown.repeats.cases.is_empty() {
+            print(&repeats::summary(&shown.repeats, look()))?;
+        }
+    }
+    if let Some(gate) = &run.gate {
+        print(&repeats::gate(gate, look()))?;
     }
     for warning in &run.warnings {
         print(&format!("⚠ {}\n", printable(warning)))?;

@@ -76,6 +76,9 @@ pub enum CreateError {
     /// The bundle holds a snapshot, and somebody shall be asked for one.
     #[error("the bundle holds a snapshot, and snapshot_agent_id names somebody to ask for one")]
     TwoSnapshots,
+    /// A drop against a baseline is limited, and there is none.
+    #[error("gate.max_regression needs a baseline in the bundle, and there is none")]
+    NoBaseline,
     /// There is nothing to run.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -173,6 +176,7 @@ impl Manager {
             agent_endpoint: parts.agent.url.clone(),
             paused: false,
             concurrency: None,
+            gate: None,
             suites: suite_infos(plan),
             spec,
         };
@@ -192,6 +196,9 @@ impl Manager {
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
         let Opened { plan, baselines, registry, scripts } = planned.map_err(|_| CreateError::Died)??;
+        if spec.gate.max_regression.is_some() && baselines.is_empty() {
+            return Err(CreateError::NoBaseline);
+        }
         let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
         let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
         let snapshot = provider.transpose()?;

@@ -58,6 +58,7 @@ pub fn of_create(error: &CreateError) -> Status {
         CreateError::Bundle(_)
         | CreateError::NoSuchSuite(_)
         | CreateError::Baseline(..)
+        | CreateError::NoBaseline
         | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
         CreateError::Plan(PlanError::Pattern { .. } | PlanError::TooMany) => {

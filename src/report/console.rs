@@ -40,6 +40,8 @@ pub struct Line {
     skipped_assertions: u32,
     /// Whether it was not run because that was asked for.
     left_out: bool,
+    /// Whether it is counted and not shown: the gate says how many there are.
+    is_hidden: bool,
     cost: Option<Cost>,
 }
 
@@ -58,6 +60,7 @@ impl Line {
             millis: whole_millis(transcript.duration),
             skipped_assertions: verdict.result.assertions_skipped(),
             left_out: *outcome == Outcome::Skipped && cause.is_none(),
+            is_hidden: verdict.result.is_left_out(),
             cost: transcript.usage.and_then(|usage| usage.cost),
         }
     }
@@ -80,7 +83,7 @@ fn labels_line(labels: &Labels) -> String {
 
 /// The summary of one suite, with a line break at its end.
 #[must_use]
-pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Look) -> String {
+pub fn summary(suite: &SuiteInfo, lines: &[&Line], warnings: &[String], look: Look) -> String {
     let mut out = String::new();
     let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier);
     let rule = RULE.min(look.width);
@@ -93,7 +96,7 @@ pub fn summary(suite: &SuiteInfo, lines: &[Line], warnings: &[String], look: Loo
         let error = |id: &str| lines.iter().find(|line| line.id == id).and_then(|line| line.error.as_ref());
         write_regressions(&mut out, comparison, error, look);
     }
-    for line in lines {
+    for line in lines.iter().filter(|line| !line.is_hidden) {
         write_line(&mut out, line, &columns, look);
     }
     let _ = writeln!(out, "{}", "─".repeat(rule));
@@ -153,7 +156,7 @@ fn compared(comparison: &Comparison) -> String {
 /// The totals line, without its indent. What did not pass counts as failed, in the words of the contract; what could
 /// not be judged or was not run is named behind it.
 #[must_use]
-pub fn totals(lines: &[Line]) -> String {
+pub fn totals(lines: &[&Line]) -> String {
     let count = |outcome| lines.iter().filter(|line| line.outcome == outcome).count();
     let passed = count(Outcome::Passed);
     let millis: u64 = lines.iter().map(|line| line.millis).sum();
@@ -185,8 +188,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(lines: &[Line], width: usize) -> Self {
-        let widest = |of: fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
+    fn of(lines: &[&Line], width: usize) -> Self {
+        let widest = |of: fn(&Line) -> usize| lines.iter().map(|line| of(line)).max().unwrap_or(0);
         let id = widest(|line| line.id.width()).min(40);
         let millis = widest(|line| line.millis.to_string().len() + 2);
         // "  ✓ ", two blanks between the columns.
@@ -259,6 +262,7 @@ mod tests {
             millis,
             skipped_assertions: 0,
             left_out: false,
+            is_hidden: false,
             cost: None,
         }
     }
@@ -290,7 +294,7 @@ mod tests {
             ),
         ];
         let warnings = ["Description hash mismatch (generated: abc123, current: def456)".to_owned()];
-        let shown = summary(&suite(), &lines, &warnings, Look { width: 80, colors: false });
+        let shown = summary(&suite(), &lines.iter().collect::<Vec<_>>(), &warnings, Look { width: 80, colors: false });
         let expected = "\
 ═══ get_weather — golden evals ════════════════════════════════════
   ✓ gs-get-weather-001  trigger phrase — direct weather question  1250ms
@@ -316,7 +320,7 @@ mod tests {
             ),
             line("plain", "short", 12345, Outcome::Skipped, None),
         ];
-        let shown = summary(&suite(), &lines, &[], Look { width: 60, colors: false });
+        let shown = summary(&suite(), &lines.iter().collect::<Vec<_>>(), &[], Look { width: 60, colors: false });
         let widths: Vec<usize> = shown.lines().skip(1).take(2).map(str::width).collect();
         assert_eq!(widths[0], widths[1]);
         assert!(widths[0] <= 60, "{shown}");

@@ -30,6 +30,8 @@ pub struct Entry {
     console: Vec<String>,
     /// Whether it passed only after it had failed.
     is_flaky: bool,
+    /// Whether it is counted and not shown: the gate says how many there are.
+    is_left_out: bool,
     seconds: String,
 }
 
@@ -72,6 +74,7 @@ impl Entry {
                 Outcome::Passed | Outcome::Skipped => Vec::new(),
             },
             is_flaky: verdict.result.is_flaky(),
+            is_left_out: verdict.result.is_left_out(),
             seconds: seconds(transcript.duration),
         }
     }
@@ -104,7 +107,7 @@ fn seconds(duration: std::time::Duration) -> String {
 pub fn summary(
     suite: &SuiteInfo,
     agent: &str,
-    entries: &[Entry],
+    entries: &[&Entry],
     warnings: &[String],
     took: std::time::Duration,
     look: Look,
@@ -120,7 +123,7 @@ pub fn summary(
     let cases = if entries.len() == 1 { "1 test case".to_owned() } else { format!("{} test cases", entries.len()) };
     let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {} ({cases})\n", printable(agent), printable(&suite.path));
     title(&mut out, '─', "Running Tests");
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| !entry.is_left_out) {
         write_entry(&mut out, entry, look);
     }
     out.push('\n');
@@ -188,6 +191,7 @@ mod tests {
             warnings: Vec::new(),
             console: Vec::new(),
             is_flaky: false,
+            is_left_out: false,
             seconds: seconds.to_owned(),
         }
     }
@@ -215,7 +219,7 @@ mod tests {
         ];
         let look = Look { width: 80, colors: false };
         let took = std::time::Duration::from_millis(5_100);
-        let shown = summary(&suite(), "assistants.expense", &entries, &[], took, look);
+        let shown = summary(&suite(), "assistants.expense", &entries.each_ref(), &[], took, look);
         let expected = "\
 ═══════════════════════════════════════════════════════════════
   Agent Test
@@ -256,7 +260,7 @@ mod tests {
         };
         let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", "0.0s") };
         let look = Look { width: 40, colors: false };
-        let shown = summary(&suite(), "a", &[failed, skipped], &[], std::time::Duration::ZERO, look);
+        let shown = summary(&suite(), "a", &[&failed, &skipped], &[], std::time::Duration::ZERO, look);
         assert!(shown.contains("\n✗ [a] (0.1s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: "), "{shown}");
         assert!(shown.contains("\n○ [b] later (skipped)\n"), "{shown}");
         assert!(shown.contains("  Failed:  1\n  Skipped: 1\n"), "{shown}");

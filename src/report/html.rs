@@ -11,9 +11,11 @@ use askama::Template;
 
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
-use super::{Report, Unwritable, Verdict, Written, own_error, push_printable};
+use super::{Report, Unwritable, Verdict, Written, own_error, push_printable, repeats};
 use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
+use crate::stats::{Repeats, Stability, Tally};
+use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
 
 /// Most bytes of an answer.
@@ -161,6 +163,7 @@ struct Page<'a> {
     class: &'static str,
     tally: String,
     trouble: Option<Text<'a>>,
+    gate: Option<Gate<'a>>,
     facts: Vec<Fact<'a>>,
     warnings: List<Text<'a>>,
 }
@@ -184,8 +187,66 @@ impl<'a> Page<'a> {
             class,
             tally: tally(&totals),
             trouble: run.error.as_ref().map(|fault| Text::of(&fault.message, MAX_TEXT)),
+            gate: run.gate.as_ref().map(Gate::of),
             facts: facts(run, &totals),
             warnings: List::of(run.warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
+        }
+    }
+}
+
+/// What came of the gate of the run.
+struct Gate<'a> {
+    class: &'static str,
+    headline: String,
+    reasons: List<Text<'a>>,
+    compared: Option<String>,
+}
+
+impl<'a> Gate<'a> {
+    fn of(gate: &'a GateResult) -> Self {
+        Self {
+            class: match gate.passage {
+                Passage::Passed => "passed",
+                Passage::Failed => "failed",
+                Passage::CannotTell => "errored",
+            },
+            headline: repeats::headline(gate),
+            reasons: List::of(gate.reasons.iter().map(|reason| Text::of(reason, MAX_TEXT)), MAX_ITEMS),
+            compared: gate.comparison.as_ref().map(repeats::compared),
+        }
+    }
+}
+
+/// What the repetitions of a suite say.
+struct Repeated {
+    total: String,
+    classes: String,
+    chances: String,
+    /// The cases that are not stable.
+    cases: List<RepeatedCase>,
+}
+
+struct RepeatedCase {
+    label: String,
+    told: String,
+    /// The part that passed, in percent, for a bar.
+    percent: u32,
+    stability: &'static str,
+}
+
+impl Repeated {
+    fn of(of_suite: &Repeats) -> Self {
+        let case = |(case, tally): &(String, Tally)| RepeatedCase {
+            label: short(case.clone()),
+            told: repeats::told(*tally),
+            percent: (100 * tally.passed).checked_div(tally.counted()).unwrap_or(0),
+            stability: tally.stability().map_or("nothing is known", Stability::words),
+        };
+        Self {
+            total: repeats::told(of_suite.total()),
+            classes: repeats::classes(of_suite),
+            chances: repeats::chances(of_suite),
+            cases: List::of(of_suite.unstable().into_iter().map(case), MAX_NAMED),
         }
     }
 }
@@ -237,6 +298,7 @@ struct Suite<'a> {
     /// What came of the comparison: what it is called, and the cases.
     compared: Vec<(&'static str, List<Text<'a>>)>,
     differences: List<Text<'a>>,
+    repeats: Option<Repeated>,
     /// Cases that did not pass, by their anchors.
     bad: List<(usize, Sign, String)>,
 }
@@ -271,6 +333,7 @@ impl<'a> Suite<'a> {
             baseline: info.comparison.as_ref().map(|compared| Text::of(&compared.baseline_run_id, MAX_TEXT)),
             compared: compared.unwrap_or_default(),
             differences: texts(info.comparison.as_ref().map(|it| it.differences.as_slice()).unwrap_or_default()),
+            repeats: outline.repeats(part).as_ref().map(Repeated::of),
             bad,
         }
     }

@@ -12,9 +12,11 @@ use std::fmt::Write as _;
 use super::html::escaped;
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, count, cut, is_bad, money, tally, time, votes};
-use super::{Report, Verdict, Written, attempts_note, own_error, printable, printable_lines};
+use super::{Report, Verdict, Written, attempts_note, own_error, printable, printable_lines, repeats};
 use crate::event::{State, SuiteInfo};
+use crate::stats::{Repeats, Stability};
 use crate::verdict::baseline::Comparison;
+use crate::verdict::gate::GateResult;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
 
 /// Bytes of the whole. GitHub takes 65,536 characters in a comment; the rest is for whoever adds some words.
@@ -187,6 +189,9 @@ fn head(outline: &Outline, suites: &[Section]) -> String {
     if let Some(fault) = &run.error {
         let _ = writeln!(text, "\n**The run could not begin or go on:** {}", code(&fault.message, MAX_REASON));
     }
+    if let Some(gate) = &run.gate {
+        text.push_str(&about_gate(gate));
+    }
     text.push_str(&warnings(run.warnings.iter()));
     if suites.len() > 1 {
         text.push_str(
@@ -206,6 +211,49 @@ fn head(outline: &Outline, suites: &[Section]) -> String {
             );
         }
         text.push_str(&and_more(suites.len(), "suite", "suites"));
+    }
+    text
+}
+
+fn about_gate(gate: &GateResult) -> String {
+    let mut text = format!("\n**{}**\n", repeats::headline(gate));
+    let reasons = gate.reasons.iter().take(MAX_ITEMS).map(|reason| code(reason, MAX_REASON));
+    let compared = gate.comparison.iter().map(repeats::compared);
+    for line in reasons.chain(compared) {
+        let _ = write!(text, "\n- {line}");
+    }
+    text + "\n"
+}
+
+/// What the repetitions of a suite say, the unstable cases first.
+fn about_repeats(of_suite: &Repeats, most: usize) -> String {
+    let mut text = format!(
+        "\n**Repetitions:** {} – {}: {}. {}\n",
+        repeats::told(of_suite.total()),
+        count(of_suite.cases.len(), "case", "cases"),
+        repeats::classes(of_suite),
+        repeats::chances(of_suite).replace('^', "\\^"),
+    );
+    let unstable = of_suite.unstable();
+    if unstable.is_empty() || most == 0 {
+        return text;
+    }
+    text.push_str("\n| case | passed | rate | 95 % interval | |\n|---|---:|---:|---:|---|\n");
+    for (case, tally) in unstable.iter().take(most) {
+        let rate = tally.rate().map(repeats::percent).unwrap_or_default();
+        let interval = tally.interval().map(|(low, high)| format!("{:.1} to {}", low * 100.0, repeats::percent(high)));
+        let _ = writeln!(
+            text,
+            "| {} | {}/{} | {rate} | {} | {} |",
+            code(case, MAX_SHORT),
+            tally.passed,
+            tally.counted(),
+            interval.unwrap_or_default(),
+            tally.stability().map_or("nothing is known", Stability::words),
+        );
+    }
+    if unstable.len() > most {
+        let _ = write!(text, "\n… and {} more that are not stable\n", unstable.len() - most);
     }
     text
 }
@@ -255,6 +303,8 @@ struct Section {
     /// Number of these.
     oddities: usize,
     regressions: HashSet<String>,
+    /// What its repetitions say, if it has some.
+    repeats: Option<Repeats>,
     /// Whether the run has no other, so that the headline says how many passed.
     is_only: bool,
 }
@@ -283,6 +333,7 @@ impl Section {
             fine: 0,
             odd: Kept::default(),
             oddities: 0,
+            repeats: outline.repeats(part),
             is_only: outline.run.suites.len() == 1,
         }
     }
@@ -326,6 +377,7 @@ impl Section {
         let info = &self.info;
         self.bad() > 0
             || info.comparison.is_some()
+            || self.repeats.is_some()
             || !info.warnings.is_empty()
             || info.staleness.as_ref().is_some_and(|today| !today.warnings.is_empty())
             || self.oddities > 0
@@ -341,6 +393,9 @@ impl Section {
         let mut page = Page { text: title, most };
         // What follows the cases is short, and must not fall off.
         let mut remarks = Page { text: String::new(), most: most / 2 };
+        if let Some(repeats) = &self.repeats {
+            let _ = [MAX_ITEMS, MAX_ITEMS / 4, 0].iter().any(|items| remarks.add(&about_repeats(repeats, *items)));
+        }
         if let Some(compared) = &info.comparison {
             let _ = [MAX_ITEMS, MAX_ITEMS / 4, 0].iter().any(|items| remarks.add(&comparison(compared, *items)));
         }

@@ -14,6 +14,7 @@ pub mod jsonl;
 pub mod junit;
 pub mod markdown;
 pub mod outline;
+pub mod repeats;
 #[cfg(test)]
 mod sample;
 pub mod suite_result;
@@ -229,7 +230,7 @@ impl Shown {
 
 /// The console summary of one suite of a run that is over, in the manner of its dialect.
 #[must_use]
-pub fn summary(run: &Run, suite: &SuiteInfo, shown: Vec<Shown>, warnings: &[String], look: console::Look) -> String {
+pub fn summary(run: &Run, suite: &SuiteInfo, shown: &[Shown], warnings: &[String], look: console::Look) -> String {
     let mut lines = Vec::new();
     let mut entries = Vec::new();
     for case in shown {

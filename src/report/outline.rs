@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::event::{Payload, Run, RunEvent, SuiteInfo, case_label};
+use crate::stats::{Repeats, Tally};
 use crate::verdict::{Outcome, Totals};
 
 /// The outline of a report: the suites that it shows, with their cases in the order of the files.
@@ -39,6 +40,8 @@ pub struct Entry {
     pub repeat: u32,
     /// What came of it.
     pub outcome: Outcome,
+    /// What it says about the agent.
+    pub tally: Tally,
     /// Number of the event with what its file says about it.
     pub planned: u64,
     /// Number of the event with the verdict.
@@ -58,6 +61,23 @@ impl Outline {
     #[must_use]
     pub fn info(&self, part: usize) -> &SuiteInfo {
         &self.run.suites[self.parts[part].suite]
+    }
+
+    /// What the repetitions of a part say. `None`: each case was to run once.
+    #[must_use]
+    pub fn repeats(&self, part: usize) -> Option<Repeats> {
+        if self.run.spec.repeats < 2 {
+            return None;
+        }
+        let mut repeats = Repeats::default();
+        for entry in &self.parts[part].cases {
+            // Those of a case stand together.
+            match repeats.cases.last_mut().filter(|(id, _)| **id == *entry.case_id) {
+                Some((_, tally)) => tally.add(entry.tally),
+                None => repeats.cases.push((entry.case_id.to_string(), entry.tally)),
+            }
+        }
+        Some(repeats)
     }
 
     /// Whether the report is about some of the suites of its run only.
@@ -128,6 +148,7 @@ impl Outliner {
                 case_id: Arc::clone(&case.case_id),
                 repeat: case.repeat,
                 outcome: Outcome::Skipped,
+                tally: Tally::default(),
                 planned: event.sequence,
                 finished: 0,
             });
@@ -135,6 +156,7 @@ impl Outliner {
             && let Some(entry) = self.cases.get(&key).and_then(|position| cases.get_mut(*position))
         {
             entry.outcome = result.outcome;
+            entry.tally = result.tally();
             entry.finished = event.sequence;
             totals.add(result);
         }

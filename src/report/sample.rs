@@ -7,9 +7,11 @@ use crate::conversation::{
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
+use crate::stats::Tally;
 use crate::suite::Labels;
 use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::verdict::baseline::Comparison;
+use crate::verdict::gate::{Answer, GateResult, Passage, RateComparison, Test};
 use crate::verdict::{
     AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals, Turn,
 };
@@ -124,7 +126,7 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Log) {
     let run = Run {
         run_id: "run-1".to_owned(),
         spec: RunSpec::new("demo", vec![suite.path.clone()]),
-        state: State::of(&totals),
+        state: State::of(&totals, None),
         totals,
         created_at: "2026-01-02T03:04:05Z".parse().expect("a time"),
         finished_at: "2026-01-02T03:04:07.5Z".parse().ok(),
@@ -140,6 +142,7 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Log) {
         agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
         paused: false,
         concurrency: None,
+        gate: None,
         suites: vec![suite],
     };
     (run, verdicts(cases.into_iter().map(|(id, result)| ("evals/a.golden.json", id, result))))
@@ -214,4 +217,41 @@ pub(super) fn of_everything() -> (Run, Log) {
         ..Comparison::default()
     });
     (run, verdicts)
+}
+
+/// A run with repetitions and a gate: `steady` passes always, `shaky` now and then, `broken` is never judged.
+pub(super) fn repeated() -> (Run, Log) {
+    let (mut run, _) = run(vec![("steady", passed("yes")); 12]);
+    let path = run.suites[0].path.clone();
+    let result = |id: &str, repeat: u32| match id {
+        "broken" => errored("the line was cut"),
+        "shaky" if repeat == 2 => failed("no"),
+        _ => passed("yes"),
+    };
+    let mut log = Log::new();
+    for id in ["steady", "shaky", "broken"] {
+        for repeat in 1..=4 {
+            for mut event in verdicts([(path.as_str(), id, result(id, repeat))].into_iter()) {
+                event.sequence = log.len() as u64 + 1;
+                event.case.iter_mut().for_each(|case| case.repeat = repeat);
+                log.push(event);
+            }
+        }
+    }
+    run.spec.repeats = 4;
+    let tally = |passed, failed, uncounted| Tally { passed, failed, uncounted };
+    run.gate = Some(GateResult {
+        passage: Passage::Failed,
+        reasons: vec!["shaky: 3 of 4 (75.0 %) passed, at least 80% have to".to_owned()],
+        tally: tally(7, 1, 4),
+        comparison: Some(RateComparison {
+            answer: Answer::NoDifference,
+            test: Test::Fisher,
+            p: 0.5,
+            before: tally(8, 0, 0),
+            now: tally(7, 1, 0),
+        }),
+        left_out: 2,
+    });
+    (run, log)
 }

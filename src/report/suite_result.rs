@@ -2,7 +2,7 @@
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
 //! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`; in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
 //! `totalTurns`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::jsonl::Assertion;
 use super::outline::{Outline, Place};
+use super::repeats::{Gated, Repeated};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::{Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
@@ -54,7 +55,11 @@ impl Report for Json {
     }
 
     fn part_end(&mut self, outline: &Outline, part: usize) -> Written {
-        let tail = Tail::of(&outline.run, outline.info(part), outline.parts[part].totals);
+        let repeats = outline.repeats(part);
+        let tail = Tail {
+            repeats: repeats.as_ref().map(Repeated::of),
+            ..Tail::of(&outline.run, outline.info(part), outline.parts[part].totals)
+        };
         let tail = serde_json::to_string_pretty(&tail).map_err(Unwritable::of)?;
         Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
     }
@@ -151,6 +156,10 @@ struct Tail<'a> {
     new_cases: &'a [String],
     vanished_cases: &'a [String],
     baseline_differences: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeats: Option<Repeated<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gate: Option<Gated<'a>>,
     exit_code: u8,
 }
 
@@ -170,7 +179,7 @@ struct Summary {
 }
 
 impl<'a> Tail<'a> {
-    fn of(run: &Run, suite: &'a SuiteInfo, totals: Totals) -> Self {
+    fn of(run: &'a Run, suite: &'a SuiteInfo, totals: Totals) -> Self {
         let compared = suite.comparison.as_ref();
         let ids =
             |of: fn(&Comparison) -> &Vec<String>| compared.map(|compared| of(compared).as_slice()).unwrap_or_default();
@@ -193,6 +202,8 @@ impl<'a> Tail<'a> {
             new_cases: ids(|compared| &compared.new_cases),
             vanished_cases: ids(|compared| &compared.vanished_cases),
             baseline_differences: ids(|compared| &compared.differences),
+            repeats: None,
+            gate: run.gate.as_ref().map(Gated::of),
             exit_code: run.exit_code(),
         }
     }

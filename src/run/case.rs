@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::Clock;
+use super::gate::GateWatch;
 use super::script::{hooks, test};
 use super::{LogClosed, Shared, dynamic, key_of};
 use crate::check::framework::{Replies, Reply};
@@ -256,9 +257,14 @@ async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Resu
     };
     let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
     hooks::keep(shared, case_ref, &result);
+    if let Some(gate) = &shared.gate {
+        gate.take(case_ref, &result);
+    }
     shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await?;
     if is_bad && shared.spec.fail_fast {
         shared.control.cancel(CancelReason::FailFast);
+    } else if shared.gate.as_ref().is_some_and(GateWatch::is_decided) {
+        shared.control.stop(CancelReason::Decided);
     }
     Ok(())
 }

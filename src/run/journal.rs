@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-use super::{Done, case_ref};
+use super::{Done, Finished, case_ref};
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
+use crate::verdict::gate::GateResult;
 use crate::verdict::{CaseResult, Outcome};
 
 /// Nobody stores the log of this run any more.
@@ -37,7 +38,7 @@ impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
     pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done) -> Self {
         let mut passed: HashMap<CaseKey, bool> = HashMap::new();
-        for ((suite, id, _), outcome) in &done.finished {
+        for ((suite, id, _), Finished { outcome, .. }) in &done.finished {
             if matches!(outcome, Outcome::Passed | Outcome::Failed) {
                 let all = passed.entry((Arc::from(suite.as_str()), Arc::from(id.as_str()))).or_insert(true);
                 *all &= *outcome == Outcome::Passed;
@@ -77,6 +78,11 @@ impl Journal {
         for (suite, comparison) in run.suites.iter_mut().zip(comparisons) {
             suite.comparison = comparison;
         }
+    }
+
+    /// Notes what came of the gate, for the last event.
+    pub(super) fn gate(&self, gate: Option<GateResult>) {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).gate = gate;
     }
 
     /// An event of the run as a whole.

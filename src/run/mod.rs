@@ -10,6 +10,7 @@ mod call;
 mod case;
 mod clock;
 mod dynamic;
+mod gate;
 mod journal;
 mod prepare;
 mod scheduler;
@@ -30,6 +31,7 @@ use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
+use crate::stats::Tally;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
@@ -37,6 +39,7 @@ use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
 pub use ask::with_test_mode;
+use gate::GateWatch;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
@@ -114,6 +117,11 @@ impl Control {
         self.stop.is_cancelled() && self.reason() == CancelReason::FailFast
     }
 
+    /// Whether the run ends because what comes of its gate is decided.
+    fn is_decided(&self) -> bool {
+        self.stop.is_cancelled() && self.reason() == CancelReason::Decided
+    }
+
     fn reason(&self) -> CancelReason {
         self.reason.get().copied().unwrap_or(CancelReason::User)
     }
@@ -123,6 +131,7 @@ impl Control {
         match self.reason() {
             CancelReason::Shutdown => "the daemon was stopped",
             CancelReason::FailFast => "a case did not pass, and the run is to fail fast",
+            CancelReason::Decided => "what comes of the run is decided",
             CancelReason::User | CancelReason::Budget | CancelReason::ProtocolError => "the run was cancelled",
         }
     }
@@ -149,6 +158,8 @@ struct Shared {
     others: Mutex<HashMap<String, Arc<Callee>>>,
     /// What the script after the run is going to be told; `None`: there is none.
     results: Option<Mutex<Results>>,
+    /// What the run has to reach; `None`: every case has to pass.
+    gate: Option<GateWatch>,
     /// Cases that a daemon that is gone has begun.
     begun: HashMap<CaseKey, Begun>,
     /// Rules that were bent: each is reported once.
@@ -248,11 +259,22 @@ pub struct Done {
     /// Events of its log.
     pub events: u64,
     /// Cases with a verdict.
-    pub finished: HashMap<CaseKey, Outcome>,
+    pub finished: HashMap<CaseKey, Finished>,
+    /// Those of them that were left out because they could not have changed what comes of the gate.
+    pub left_out: u32,
     /// Cases that were begun and have none.
     pub begun: HashMap<CaseKey, Begun>,
     /// The values of snapshot tokens, if somebody was asked for them.
     pub snapshot: Option<JsonText>,
+}
+
+/// What is kept of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// What came of the case.
+    pub outcome: Outcome,
+    /// What it says about the agent.
+    pub tally: Tally,
 }
 
 /// A case that was begun and has no verdict.
@@ -278,7 +300,8 @@ impl Done {
             }
             (Payload::CaseFinished(result), Some(key), _) => {
                 self.begun.remove(&key);
-                self.finished.insert(key, result.outcome);
+                self.left_out += u32::from(result.is_left_out());
+                self.finished.insert(key, Finished { outcome: result.outcome, tally: result.tally() });
             }
             (Payload::SnapshotTaken(values), ..) => self.snapshot = Some(values.clone()),
             _ => {}
@@ -316,13 +339,15 @@ pub async fn execute(
     let planned = usize::try_from(job.done.events.saturating_sub(1)).unwrap_or(usize::MAX);
     journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await?;
     let open: Vec<PlannedCase> = job.plan.cases.iter().filter(|case| job.done.is_open(case)).cloned().collect();
-    let is_bad = |outcome: &Outcome| matches!(outcome, Outcome::Failed | Outcome::Errored);
+    let is_bad = |finished: &Finished| matches!(finished.outcome, Outcome::Failed | Outcome::Errored);
     let open = if job.run.spec.fail_fast && job.done.finished.values().any(is_bad) {
         journal.not_run(&open, || CaseResult::passed_over(Transcript::default())).await?;
         Vec::new()
     } else {
         open
     };
+    let chosen: Vec<_> = job.plan.suites.iter().map(|suite| baseline_of(suite, &job.baselines)).collect();
+    let gate = GateWatch::new(&job.run.spec.gate, &job.plan, &chosen, &job.done);
     let prepared = match prepare(&job, &journal, &control).await? {
         Ok(prepared) => prepared,
         Err(Prevented::Stopped) if control.is_suspending() => return Ok(()),
@@ -333,7 +358,10 @@ pub async fn execute(
         }
         // Its daemon ended between the last verdict and the end of the run; nobody is needed any more.
         Err(Prevented::Trouble { .. }) if open.is_empty() => {
-            return finish(&journal, State::of(&journal.current().totals), None, None).await;
+            let gate = gate.as_ref().map(GateWatch::result);
+            let state = State::of(&journal.current().totals, gate.as_ref().map(|gate| gate.passage));
+            journal.gate(gate);
+            return finish(&journal, state, None, None).await;
         }
         Err(Prevented::Trouble { fault, cause, blame }) => {
             journal.not_run(&open, || CaseResult::not_run(cause, blame, &fault.message)).await?;
@@ -345,6 +373,7 @@ pub async fn execute(
     let card = description.card.clone();
     let results = run.spec.hooks.after.is_some().then(Mutex::default);
     let suites = plan.suites.clone();
+    let chosen: Vec<Option<&Baseline>> = suites.iter().map(|suite| baseline_of(suite, &baselines)).collect();
     let shared = Shared {
         run_id: run.run_id,
         spec: run.spec,
@@ -358,6 +387,7 @@ pub async fn execute(
         scripts,
         others: Mutex::default(),
         results,
+        gate,
         begun: done.begun,
         bent: Mutex::default(),
     };
@@ -366,18 +396,20 @@ pub async fn execute(
     if control.is_suspending() && !journal.is_whole() {
         return Ok(());
     }
-    let comparisons = compare(&suites, &baselines, &card, &journal).await?;
+    let comparisons = compare(&suites, &chosen, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
+    let gate = shared.gate.as_ref().map(GateWatch::result);
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed + totals.skipped == totals.total;
     let was_cancelled = control.stop.is_cancelled() && !control.is_failing_fast() && !is_whole;
     let (state, error) = match trouble {
-        Trouble::None => (State::of(&totals), None),
+        Trouble::None => (State::of(&totals, gate.as_ref().map(|gate| gate.passage)), None),
         Trouble::Before(fault) => (State::Errored, Some(fault)),
         Trouble::After => (State::Errored, None),
     };
     let state = if was_cancelled { State::Cancelled } else { state };
     journal.compared(comparisons);
+    journal.gate(gate);
     finish(&journal, state, Some(card), error).await
 }
 
@@ -411,6 +443,9 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
             }
         },
     };
+    if shared.gate.as_ref().is_some_and(GateWatch::is_decided) {
+        shared.control.stop(CancelReason::Decided);
+    }
     match &trouble {
         Trouble::Before(fault) => {
             let not_run = || CaseResult::not_run(Cause::ScriptError, Blame::Script, &fault.message);
@@ -432,18 +467,23 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
     Ok(trouble)
 }
 
+/// The earlier result that a suite is compared with.
+fn baseline_of<'a>(suite: &Suite, baselines: &'a [Baseline]) -> Option<&'a Baseline> {
+    let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
+    Baseline::choose(baselines, &suite.tool_name, suite.tier.name(), |id| ids.contains(id))
+}
+
 /// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.
 async fn compare(
     suites: &[Arc<Suite>],
+    chosen: &[Option<&Baseline>],
     baselines: &[Baseline],
     card: &AgentCard,
     journal: &Journal,
 ) -> Result<Vec<Option<Comparison>>, LogClosed> {
     let infos = journal.current().suites;
     let mut comparisons = Vec::new();
-    for (suite, info) in suites.iter().zip(&infos) {
-        let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
-        let baseline = Baseline::choose(baselines, &suite.tool_name, suite.tier.name(), |id| ids.contains(id));
+    for ((suite, info), baseline) in suites.iter().zip(&infos).zip(chosen) {
         if let (None, Some(other)) = (baseline, baselines.first()) {
             let text = format!(
                 "the baseline {} is about {:?} ({}), and {} is about {:?} ({}): nothing is compared",
@@ -457,6 +497,7 @@ async fn compare(
             journal.run(Payload::Warning(text)).await?;
         }
         comparisons.push(baseline.map(|baseline| {
+            let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
             let in_order = suite.cases.iter().map(|case| case.id.as_str());
             let current = in_order.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
             baseline.compare(current, |id| ids.contains(id), &setting(info, card))

@@ -55,8 +55,13 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
     }
     let rest: Vec<PlannedCase> = waiting.collect();
     let why = shared.control.why();
+    if let Some(gate) = shared.gate.as_ref().filter(|_| shared.control.is_decided()) {
+        gate.leave_out(rest.len());
+    }
     let not_run = || {
-        if shared.control.is_failing_fast() {
+        if shared.control.is_decided() {
+            CaseResult::left_out()
+        } else if shared.control.is_failing_fast() {
             CaseResult::passed_over(Transcript::default())
         } else {
             CaseResult::not_run(Cause::Cancelled, Blame::Daemon, why)

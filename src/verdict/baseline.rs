@@ -5,7 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::{Blame, Outcome};
 use crate::json::{Json, Value};
+use crate::stats::Tally;
 
 /// An earlier `EvalSuiteResult`, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +20,19 @@ pub struct Baseline {
     pub tier: String,
     /// What it was run with.
     pub setting: Setting,
-    /// Its cases: id, and whether it passed; `None` when it could not be judged, or was not run.
-    pub cases: Vec<(String, Option<bool>)>,
+    /// Its cases.
+    pub cases: Vec<BaselineCase>,
+}
+
+/// A case of an earlier result, over its repetitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaselineCase {
+    /// Its id.
+    pub id: String,
+    /// Whether all repetitions passed that could be judged; `None` when none could, or none was run.
+    pub passed: Option<bool>,
+    /// What its repetitions say about the agent.
+    pub tally: Tally,
 }
 
 /// What a suite was run with, as far as its result tells; empty where it does not.
@@ -119,23 +132,25 @@ impl Baseline {
                 _ => None,
             };
             let repeat = case.get("repeat").map_or_else(|| "1".to_owned(), Json::stringify);
-            let known = id.zip(passed).map(|(id, passed)| (id.to_owned(), repeat, passed));
+            let known = id.zip(passed).map(|(id, passed)| (id.to_owned(), repeat, passed, tally(case, passed)));
             known.ok_or_else(|| format!("line {}: a case needs an id, and passed as true or false", case.line))
         };
-        let executions: Vec<(String, String, Option<bool>)> = cases.iter().map(case).collect::<Result<_, _>>()?;
+        let executions: Vec<(String, String, Option<bool>, Tally)> =
+            cases.iter().map(case).collect::<Result<_, _>>()?;
         let mut seen = HashSet::new();
-        if let Some((twice, ..)) = executions.iter().find(|(id, repeat, _)| !seen.insert((id, repeat))) {
+        if let Some((twice, ..)) = executions.iter().find(|(id, repeat, ..)| !seen.insert((id, repeat))) {
             return Err(format!("line {}: the case {twice:?} stands there twice", json.line));
         }
         // A case passed if all its repetitions did that could be judged.
         let mut positions: HashMap<&str, usize> = HashMap::new();
-        let mut cases: Vec<(String, Option<bool>)> = Vec::new();
-        for (id, _, passed) in &executions {
+        let mut cases: Vec<BaselineCase> = Vec::new();
+        for (id, _, passed, tally) in &executions {
             let position = *positions.entry(id).or_insert_with(|| {
-                cases.push((id.clone(), None));
+                cases.push(BaselineCase { id: id.clone(), passed: None, tally: Tally::default() });
                 cases.len() - 1
             });
-            let all = &mut cases[position].1;
+            cases[position].tally.add(*tally);
+            let all = &mut cases[position].passed;
             *all = match (*all, *passed) {
                 (Some(before), Some(now)) => Some(before && now),
                 (before, now) => before.or(now),
@@ -160,7 +175,10 @@ impl Baseline {
     ) -> Option<&'a Self> {
         let fits =
             |baseline: &&Self| baseline.tool_name == tool_name && (baseline.tier == tier || baseline.tier.is_empty());
-        baselines.iter().filter(fits).max_by_key(|baseline| baseline.cases.iter().filter(|(id, _)| in_file(id)).count())
+        baselines
+            .iter()
+            .filter(fits)
+            .max_by_key(|baseline| baseline.cases.iter().filter(|case| in_file(&case.id)).count())
     }
 
     /// Compares with what came of the cases now: `current` in file order, every id that the file holds, and what it was
@@ -173,7 +191,7 @@ impl Baseline {
         now: &Setting,
     ) -> Comparison {
         let before: HashMap<&str, Option<bool>> =
-            self.cases.iter().map(|(id, passed)| (id.as_str(), *passed)).collect();
+            self.cases.iter().map(|case| (case.id.as_str(), case.passed)).collect();
         let differences = Setting::differences(&self.setting, now);
         let mut comparison = Comparison { baseline_run_id: self.run_id.clone(), differences, ..Comparison::default() };
         let mut seen = HashSet::new();
@@ -188,9 +206,27 @@ impl Baseline {
             };
             list.push(id.to_owned());
         }
-        let gone = self.cases.iter().filter(|(id, _)| !seen.contains(id.as_str()) && !in_file(id));
-        comparison.vanished_cases = gone.map(|(id, _)| id.clone()).collect();
+        let gone = self.cases.iter().map(|case| &case.id).filter(|id| !seen.contains(id.as_str()) && !in_file(id));
+        comparison.vanished_cases = gone.cloned().collect();
         comparison
+    }
+}
+
+/// What an execution in a result says about the agent, see [`super::CaseResult::tally`]. Results of other programs say only whether
+/// it passed.
+fn tally(case: &Json, passed: Option<bool>) -> Tally {
+    let word = |json: &Json, key: &str| json.get(key).and_then(Json::as_str).map(str::to_owned);
+    let is_agents = |json: &Json| word(json, "blame").is_none_or(|blame| blame == Blame::Agent.name());
+    let earlier = case.get("earlierAttempts").and_then(Json::as_array).unwrap_or_default();
+    let has_failed =
+        |attempt: &Json| word(attempt, "outcome").as_deref() == Some(Outcome::Failed.name()) && is_agents(attempt);
+    let is_replayed = matches!(case.get("replayed").map(|replayed| &replayed.value), Some(Value::Bool(true)));
+    match passed {
+        _ if is_replayed => Tally { uncounted: 1, ..Tally::default() },
+        _ if earlier.iter().any(has_failed) => Tally { failed: 1, ..Tally::default() },
+        Some(true) => Tally { passed: 1, ..Tally::default() },
+        Some(false) if is_agents(case) => Tally { failed: 1, ..Tally::default() },
+        Some(false) | None => Tally { uncounted: 1, ..Tally::default() },
     }
 }
 
@@ -221,11 +257,11 @@ mod tests {
             tool_name: "t".to_owned(),
             tier: tier.to_owned(),
             setting: Setting::default(),
-            cases: vec![(id.to_owned(), Some(true))],
+            cases: vec![BaselineCase { id: id.to_owned(), passed: Some(true), tally: Tally::default() }],
         };
         let baselines = [of("golden", "g"), of("labeled", "x"), of("labeled", "l")];
         let chosen = |tool: &str, tier: &str, id: &str| {
-            Baseline::choose(&baselines, tool, tier, |other| other == id).map(|baseline| baseline.cases[0].0.clone())
+            Baseline::choose(&baselines, tool, tier, |other| other == id).map(|baseline| baseline.cases[0].id.clone())
         };
         assert_eq!(chosen("t", "golden", "g").as_deref(), Some("g"));
         assert_eq!(chosen("t", "labeled", "l").as_deref(), Some("l"));

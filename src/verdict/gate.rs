@@ -73,6 +73,8 @@ pub struct Gate {
     pub min_case_pass_rate: Option<Rate>,
     /// The most that the pass rate may drop against the baseline, beyond what may be chance.
     pub max_regression: Option<Rate>,
+    /// Whether all cases are run, also those that cannot change what comes of it any more.
+    pub to_the_end: bool,
 }
 
 impl Gate {

@@ -9,6 +9,7 @@ pub mod gate;
 use std::time::Duration;
 
 use crate::conversation::{JsonText, Transcript, Usage};
+use crate::stats::Tally;
 
 /// What came of an assertion, or of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,6 +300,9 @@ pub struct CaseResult {
     pub console: Vec<String>,
 }
 
+/// Why a case was left out.
+const LEFT_OUT: &str = "not run: it could not have changed what comes of the gate";
+
 impl CaseResult {
     /// A case that ended before anything was asserted.
     #[must_use]
@@ -344,11 +348,39 @@ impl CaseResult {
         Self { cause: None, blame: None, ..result }
     }
 
+    /// A case that was not run because it could not have changed what comes of the gate. That is no trouble.
+    #[must_use]
+    pub fn left_out() -> Self {
+        let transcript = Transcript::default();
+        let result = Self::without_assertions(Outcome::Skipped, Cause::Cancelled, Blame::Daemon, LEFT_OUT, transcript);
+        Self { cause: None, blame: None, ..result }
+    }
+
+    /// Whether it was [left out](Self::left_out).
+    #[must_use]
+    pub fn is_left_out(&self) -> bool {
+        self.outcome == Outcome::Skipped && self.cause.is_none() && self.error.as_deref() == Some(LEFT_OUT)
+    }
+
     /// Whether it passed only after it had failed: the agent answers now so, now otherwise. An earlier attempt that could
     /// not be judged says nothing about the agent.
     #[must_use]
     pub fn is_flaky(&self) -> bool {
         self.outcome == Outcome::Passed && self.earlier.iter().any(|attempt| attempt.outcome == Outcome::Failed)
+    }
+
+    /// What it says about the agent, as the one execution that it is: what came of the first attempt that was judged. An attempt that
+    /// was made because one had failed must not make up for it.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let attempts = self.earlier.iter().map(|attempt| (attempt.outcome, attempt.blame));
+        let mut attempts = attempts.chain([(self.outcome, self.blame)]);
+        let first = attempts.find_map(|attempt| match attempt {
+            (Outcome::Passed, _) => Some(Tally { passed: 1, ..Tally::default() }),
+            (Outcome::Failed, Some(Blame::Agent)) => Some(Tally { failed: 1, ..Tally::default() }),
+            _ => None,
+        });
+        first.unwrap_or(Tally { uncounted: 1, ..Tally::default() })
     }
 
     /// Number of assertions that were evaluated, the failing one included.

@@ -65,6 +65,7 @@ pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeReque
         CancelReason::ProtocolError => (pb::CancelReason::ProtocolError, "the agent broke the protocol"),
         CancelReason::Shutdown => (pb::CancelReason::Shutdown, "the daemon stops"),
         CancelReason::FailFast => (pb::CancelReason::FailFast, "another case did not pass"),
+        CancelReason::Decided => (pb::CancelReason::FailFast, "what comes of the run is decided"),
     };
     let cancel =
         pb::InvokeCancel { reason: reason.into(), message: message.to_owned(), grace: Some(duration_to_proto(grace)) };

@@ -206,6 +206,7 @@ mod tests {
             agent_endpoint: "grpc://127.0.0.1:1".to_owned(),
             paused: false,
             concurrency: None,
+            gate: None,
             suites: vec![SuiteInfo {
                 path: "s.json".to_owned(),
                 tool_name: "t".to_owned(),

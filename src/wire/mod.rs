@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod event;
+mod gate;
 pub mod party;
 pub mod run;
 pub mod spec;

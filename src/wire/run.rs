@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::call::{card_from_proto, card_to_proto};
 use super::control as pb;
+use super::gate::{gate_result_from_proto, gate_result_to_proto};
 use super::spec::{spec_from_proto, spec_to_proto};
 use super::value::{
     WireError, duration_from_proto, duration_to_proto, fault_from_proto, fault_to_proto, usage_from_proto,
@@ -41,6 +42,7 @@ pub fn run_to_proto(run: &Run) -> pb::Run {
         suites: run.suites.iter().map(suite_to_proto).collect(),
         paused: run.paused,
         concurrency: run.concurrency.unwrap_or(0),
+        gate_result: run.gate.as_ref().map(gate_result_to_proto),
     }
 }
 
@@ -94,6 +96,7 @@ pub fn run_from_proto(run: pb::Run) -> Result<Run, WireError> {
         suites: run.suites.into_iter().map(suite_from_proto).collect(),
         paused: run.paused,
         concurrency: Some(run.concurrency).filter(|most| *most > 0),
+        gate: run.gate_result.map(gate_result_from_proto).transpose()?,
     })
 }
 

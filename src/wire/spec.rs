@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::call::{tool_mode_from_proto, tool_mode_to_proto};
 use super::control as pb;
+use super::gate::{gate_from_proto, gate_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use crate::conversation::ToolMode;
 use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
@@ -63,6 +64,7 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         before: spec.hooks.before.as_ref().map(ToString::to_string).unwrap_or_default(),
         after: spec.hooks.after.as_ref().map(ToString::to_string).unwrap_or_default(),
         labels: spec.labels.iter().cloned().collect(),
+        gate: gate_to_proto(&spec.gate),
     }
 }
 
@@ -183,6 +185,7 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         prices: prices_from_proto(spec.prices)?,
         hooks: Hooks { before: hook("spec.before", &spec.before)?, after: hook("spec.after", &spec.after)? },
         labels: labels_from_proto(spec.labels)?,
+        gate: gate_from_proto(spec.gate)?,
     })
 }
 

@@ -344,6 +344,7 @@ impl Setup {
             agent_endpoint: String::new(),
             paused: false,
             concurrency: None,
+            gate: None,
             suites: suite_infos(&plan),
         };
         let (events, mut drafts) = mpsc::channel(16);
@@ -534,7 +535,7 @@ async fn endings() {
             assert!(kept, "{name}: the partial text is kept: {:?}", result.transcript.response);
         }
         assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 1, "{name}: the call is made once");
-        assert_eq!(outcomes.run.state, State::of(&outcomes.run.totals), "{name}");
+        assert_eq!(outcomes.run.state, State::of(&outcomes.run.totals, None), "{name}");
     }
 }
 

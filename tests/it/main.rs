@@ -22,6 +22,7 @@ mod attempts;
 mod chaos;
 mod durable;
 mod engine;
+mod gates;
 mod generators;
 mod http;
 mod large;

@@ -14,12 +14,13 @@ use forge::json::Json;
 use forge::plan::RunSpec;
 use forge::report::console::{self, Line};
 use forge::report::{Format, Verdict, whole};
+use forge::stats::Tally;
 use forge::suite::registry::Registry;
 use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
 use forge::suite::{self, Case, Defaults, Dialect, Mode, Suite};
 use forge::verdict::Totals;
-use forge::verdict::baseline::{Baseline, Setting};
+use forge::verdict::baseline::{Baseline, BaselineCase, Setting};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -110,7 +111,11 @@ fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
         tool_name: String::new(),
         tier: String::new(),
         setting: Setting::default(),
-        cases: earlier.cases.into_iter().map(|case| (case.id, Some(case.passed))).collect(),
+        cases: earlier
+            .cases
+            .into_iter()
+            .map(|case| BaselineCase { id: case.id, passed: Some(case.passed), tally: Tally::default() })
+            .collect(),
     };
     let compared =
         baseline.compare(current.iter().map(|case| (case.id.as_str(), case.passed)), |_| false, &Setting::default());
@@ -347,7 +352,11 @@ fn judge(
     let report = whole(Format::Json, run, &log, None).map_err(|error| error.to_string())?;
     let mut report: Value = serde_json::from_str(&report).map_err(|error| format!("the report: {error}"))?;
     let cases = report["cases"].as_array().into_iter().flatten().filter_map(Value::as_object).cloned().collect();
-    Ok(Judged { summary: report["summary"].take(), cases, console_totals: console::totals(&lines) })
+    Ok(Judged {
+        summary: report["summary"].take(),
+        cases,
+        console_totals: console::totals(&lines.iter().collect::<Vec<_>>()),
+    })
 }
 
 fn judge_case(
@@ -398,6 +407,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
         agent_endpoint: String::new(),
         paused: false,
         concurrency: None,
+        gate: None,
         suites: vec![info],
     }
 }

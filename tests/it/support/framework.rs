@@ -529,6 +529,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         agent_endpoint: String::new(),
         paused: false,
         concurrency: None,
+        gate: None,
         suites: suite_infos(&plan),
     };
     let (events, mut drafts) = mpsc::channel(16);

@@ -1,0 +1,292 @@
+//! What repetitions say about the agent, and what came of a gate, in the words of reports.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::console::Look;
+use super::printable;
+use super::words::count;
+use crate::stats::{Repeats, Stability, Tally};
+use crate::verdict::gate::{GateResult, Passage, RateComparison};
+
+/// Most cases that the console names.
+const MAX_CASES: usize = 20;
+
+/// A rate as people read it.
+pub(super) fn percent(rate: f64) -> String {
+    format!("{:.1} %", rate * 100.0)
+}
+
+/// A tally as people read it: `17/20 passed, 85.0 % (64.0 to 94.8 %)`, and what is not counted.
+pub(super) fn told(tally: Tally) -> String {
+    let mut text = format!("{}/{} passed", tally.passed, tally.counted());
+    if let (Some(rate), Some((low, high))) = (tally.rate(), tally.interval()) {
+        let _ = write!(text, ", {} ({:.1} to {})", percent(rate), low * 100.0, percent(high));
+    }
+    if tally.uncounted > 0 {
+        let _ = write!(text, ", {} not counted", tally.uncounted);
+    }
+    text
+}
+
+/// The classes that there are cases of: `7 stable, 2 unstable`.
+pub(super) fn classes(repeats: &Repeats) -> String {
+    let there: Vec<String> = repeats
+        .classes()
+        .iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(class, number)| format!("{number} {}", class.words()))
+        .collect();
+    if there.is_empty() { "nothing is known of any case".to_owned() } else { there.join(", ") }
+}
+
+/// The chances over all cases: `pass^1 95.0 %, pass^2 92.0 %`.
+pub(super) fn chances(repeats: &Repeats) -> String {
+    let chance = |k: &u32| Some(format!("pass^{k} {}", percent(repeats.mean(|tally| tally.pass_hat(*k))?)));
+    repeats.ks().iter().filter_map(chance).collect::<Vec<_>>().join(", ")
+}
+
+/// What the console says about the repetitions of a suite.
+#[must_use]
+pub fn summary(repeats: &Repeats, look: Look) -> String {
+    let mut out = String::new();
+    let bold = look.style(Style::new().bold());
+    let _ = writeln!(out, "  {bold}Repetitions{bold:#}: {}", told(repeats.total()));
+    let _ = writeln!(out, "  {}: {}", count(repeats.cases.len(), "case", "cases"), classes(repeats));
+    let _ = writeln!(out, "  {}", chances(repeats));
+    let unstable = repeats.unstable();
+    for (case, tally) in unstable.iter().take(MAX_CASES) {
+        let (color, class) = match tally.stability() {
+            Some(Stability::Stable | Stability::MostlyStable) | None => (AnsiColor::Yellow, tally.stability()),
+            class => (AnsiColor::Red, class),
+        };
+        let (color, class) = (look.style(color.on_default()), class.map_or("nothing is known", Stability::words));
+        let _ = writeln!(out, "    {color}{class}{color:#} {}: {}", printable(case), told(*tally));
+    }
+    if unstable.len() > MAX_CASES {
+        let _ = writeln!(out, "    and {} more that are not stable", unstable.len() - MAX_CASES);
+    }
+    out
+}
+
+/// What came of a gate, in a line.
+pub(super) fn headline(gate: &GateResult) -> String {
+    let word = match gate.passage {
+        Passage::Passed => "the gate was passed",
+        Passage::Failed => "the gate was not passed",
+        Passage::CannotTell => "nobody can tell whether the gate was passed",
+    };
+    let left_out = match gate.left_out {
+        0 => String::new(),
+        number => format!(", {number} left out because they could not change that"),
+    };
+    format!("{word}: {}{left_out}", told(gate.tally))
+}
+
+/// What a comparison says, in a line.
+pub(super) fn compared(comparison: &RateComparison) -> String {
+    let RateComparison { answer, test, p, before, now } = comparison;
+    let rate = |tally: &Tally| format!("{}/{}", tally.passed, tally.counted());
+    let test = match test {
+        crate::verdict::gate::Test::Fisher => "Fisher's exact test",
+        crate::verdict::gate::Test::McNemar => "McNemar's exact test",
+    };
+    format!(
+        "compared with the baseline: {}; {} passed then, {} now ({test}, p = {p:.2e})",
+        answer.words(),
+        rate(before),
+        rate(now)
+    )
+}
+
+/// What the console says about the gate of a run.
+#[must_use]
+pub fn gate(gate: &GateResult, look: Look) -> String {
+    let (sign, color) = match gate.passage {
+        Passage::Passed => ("✓", AnsiColor::Green),
+        Passage::Failed => ("✗", AnsiColor::Red),
+        Passage::CannotTell => ("?", AnsiColor::Yellow),
+    };
+    let color = look.style(color.on_default().bold());
+    let mut out = format!("{color}{sign}{color:#} {}\n", headline(gate));
+    for reason in &gate.reasons {
+        let _ = writeln!(out, "    {}", printable(reason));
+    }
+    if let Some(comparison) = &gate.comparison {
+        let _ = writeln!(out, "    {}", compared(comparison));
+    }
+    out
+}
+
+/// Repetitions in the JSON report. Chances are told for some `k`, as the mean over the cases.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Repeated<'a> {
+    #[serde(flatten)]
+    total: Counted,
+    pass_at: BTreeMap<u32, f64>,
+    pass_hat: BTreeMap<u32, f64>,
+    stability: BTreeMap<&'static str, usize>,
+    cases: Vec<Case<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Case<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    counted: Counted,
+    stability: Option<&'static str>,
+    pass_at: BTreeMap<u32, f64>,
+    pass_hat: BTreeMap<u32, f64>,
+}
+
+/// A tally; `uncounted` executions say nothing about the agent and are in no rate. `interval` holds in 95 of 100 cases.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Counted {
+    passed: u32,
+    failed: u32,
+    uncounted: u32,
+    pass_rate: Option<f64>,
+    interval: Option<(f64, f64)>,
+}
+
+impl Counted {
+    fn of(tally: Tally) -> Self {
+        let Tally { passed, failed, uncounted } = tally;
+        Self { passed, failed, uncounted, pass_rate: tally.rate(), interval: tally.interval() }
+    }
+}
+
+impl<'a> Repeated<'a> {
+    pub(super) fn of(repeats: &'a Repeats) -> Self {
+        let ks = repeats.ks();
+        let chances = |of: &dyn Fn(u32) -> Option<f64>| ks.iter().filter_map(|k| Some((*k, of(*k)?))).collect();
+        let case = |(id, tally): &'a (String, Tally)| Case {
+            id,
+            counted: Counted::of(*tally),
+            stability: tally.stability().map(Stability::name),
+            pass_at: chances(&|k| tally.pass_at(k)),
+            pass_hat: chances(&|k| tally.pass_hat(k)),
+        };
+        Self {
+            total: Counted::of(repeats.total()),
+            pass_at: chances(&|k| repeats.mean(|tally| tally.pass_at(k))),
+            pass_hat: chances(&|k| repeats.mean(|tally| tally.pass_hat(k))),
+            stability: repeats.classes().into_iter().map(|(class, number)| (class.name(), number)).collect(),
+            cases: repeats.cases.iter().map(case).collect(),
+        }
+    }
+}
+
+/// A gate in the JSON report.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Gated<'a> {
+    passage: &'static str,
+    reasons: &'a [String],
+    #[serde(flatten)]
+    tally: Counted,
+    comparison: Option<Compared>,
+    left_out: u32,
+}
+
+#[derive(Serialize)]
+struct Compared {
+    answer: &'static str,
+    test: &'static str,
+    p: f64,
+    before: Counted,
+    now: Counted,
+}
+
+impl<'a> Gated<'a> {
+    pub(super) fn of(gate: &'a GateResult) -> Self {
+        Self {
+            passage: gate.passage.name(),
+            reasons: &gate.reasons,
+            tally: Counted::of(gate.tally),
+            comparison: gate.comparison.as_ref().map(|comparison| Compared {
+                answer: comparison.answer.name(),
+                test: comparison.test.name(),
+                p: comparison.p,
+                before: Counted::of(comparison.before),
+                now: Counted::of(comparison.now),
+            }),
+            left_out: gate.left_out,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+    use crate::report::{Format, whole};
+
+    fn written(format: Format) -> String {
+        let (run, log) = sample::repeated();
+        whole(format, run, &log, None).expect("text")
+    }
+
+    #[test]
+    fn every_report_for_people_says_it() {
+        let headline = "the gate was not passed: 7/8 passed, 87.5 % (52.9 to 97.8 %), 4 not counted, 2 left out because they could \
+                        not change that";
+        let compared =
+            "compared with the baseline: no difference; 8/8 passed then, 7/8 now (Fisher's exact test, p = 5.00e-1)";
+        let markdown = written(Format::Markdown);
+        for part in [
+            headline,
+            compared,
+            "- `shaky: 3 of 4 (75.0 %) passed, at least 80% have to`",
+            "**Repetitions:** 7/8 passed, 87.5 % (52.9 to 97.8 %), 4 not counted – 3 cases: 1 stable, 1 unstable. pass\\^1 87.5 %, \
+             pass\\^2 75.0 %, pass\\^4 50.0 %\n",
+            "| `shaky` | 3/4 | 75.0 % | 30.1 to 95.4 % | unstable |\n| `broken` | 0/0 |  |  | nothing is known |\n",
+        ] {
+            assert!(markdown.contains(part), "{part}\n in\n{markdown}");
+        }
+        let page = written(Format::Html);
+        let document = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+        roxmltree::Document::parse_with_options(&page, document).unwrap_or_else(|error| panic!("{error}\n{page}"));
+        let page = page.replace("&#39;", "'").replace("&#x27;", "'");
+        for part in [headline, compared, "value=\"75\"", "3/4 passed, 75.0 % (30.1 to 95.4 %)", "nothing is known"] {
+            assert!(page.contains(part), "{part}\n in\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_json_report_has_the_numbers() {
+        let json: serde_json::Value = serde_json::from_str(&written(Format::Json)).expect("JSON");
+        let repeats = &json["repeats"];
+        assert_eq!(repeats["passRate"], 0.875);
+        assert_eq!(repeats["uncounted"], 4);
+        assert_eq!(repeats["passHat"], serde_json::json!({"1": 0.875, "2": 0.75, "4": 0.5}));
+        assert_eq!(repeats["passAt"], serde_json::json!({"1": 0.875, "2": 1.0, "4": 1.0}));
+        assert_eq!(repeats["stability"]["unstable"], 1);
+        assert_eq!(repeats["cases"][1]["id"], "shaky");
+        assert_eq!(repeats["cases"][1]["stability"], "unstable");
+        assert_eq!(repeats["cases"][2]["stability"], serde_json::Value::Null);
+        assert_eq!(json["gate"]["passage"], "failed");
+        assert_eq!(json["gate"]["leftOut"], 2);
+        assert_eq!(json["gate"]["comparison"]["answer"], "no_difference");
+    }
+
+    #[test]
+    fn the_console_names_what_is_not_stable() {
+        let tally = |passed, failed| Tally { passed, failed, uncounted: 0 };
+        let cases = [("a", tally(5, 0)), ("b\u{1b}[31m", tally(1, 4)), ("c", tally(4, 1))];
+        let repeats = Repeats { cases: cases.map(|(id, tally)| (id.to_owned(), tally)).into() };
+        let look = Look { width: 80, colors: false };
+        assert_eq!(
+            summary(&repeats, look),
+            "  Repetitions: 10/15 passed, 66.7 % (41.7 to 84.8 %)\n  3 cases: 1 stable, 1 mostly stable, 1 highly unstable\n  \
+             pass^1 66.7 %, pass^2 53.3 %, pass^4 40.0 %, pass^5 33.3 %\n    highly unstable b\\u{1b}[31m: 1/5 passed, 20.0 % \
+             (3.6 to 62.4 %)\n    mostly stable c: 4/5 passed, 80.0 % (37.6 to 96.4 %)\n"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! What a run has to reach, and what came of it ↔ [`crate::verdict::gate`].
+
+use super::control as pb;
+use super::control::gate_result::Passage as Passed;
+use super::control::rate_comparison::{Answer as Said, Test as Tested};
+use super::value::WireError;
+use crate::stats::Tally;
+use crate::verdict::gate::{Answer, Gate, GateResult, Passage, Rate, RateComparison, Test};
+
+/// `None`: nothing has to be reached.
+pub(super) fn gate_to_proto(gate: &Gate) -> Option<pb::Gate> {
+    let millionths = |rate: Option<Rate>| rate.map(Rate::millionths);
+    (!gate.is_open()).then(|| pb::Gate {
+        min_pass_rate_millionths: millionths(gate.min_pass_rate),
+        min_case_pass_rate_millionths: millionths(gate.min_case_pass_rate),
+        max_regression_millionths: millionths(gate.max_regression),
+        to_the_end: gate.to_the_end,
+    })
+}
+
+pub(super) fn gate_from_proto(gate: Option<pb::Gate>) -> Result<Gate, WireError> {
+    let Some(gate) = gate else { return Ok(Gate::default()) };
+    let rate = |field, millionths: Option<u32>| {
+        let read = |millionths| {
+            let problem = || WireError::new(field, format!("is {millionths}, at most 1000000 are allowed"));
+            Rate::of_millionths(millionths).ok_or_else(problem)
+        };
+        millionths.map(read).transpose()
+    };
+    Ok(Gate {
+        min_pass_rate: rate("spec.gate.min_pass_rate_millionths", gate.min_pass_rate_millionths)?,
+        min_case_pass_rate: rate("spec.gate.min_case_pass_rate_millionths", gate.min_case_pass_rate_millionths)?,
+        max_regression: rate("spec.gate.max_regression_millionths", gate.max_regression_millionths)?,
+        to_the_end: gate.to_the_end,
+    })
+}
+
+pub(super) fn gate_result_to_proto(result: &GateResult) -> pb::GateResult {
+    let passage = match result.passage {
+        Passage::Passed => Passed::Passed,
+        Passage::Failed => Passed::Failed,
+        Passage::CannotTell => Passed::CannotTell,
+    };
+    pb::GateResult {
+        passage: passage.into(),
+        reasons: result.reasons.clone(),
+        tally: Some(tally_to_proto(result.tally)),
+        comparison: result.comparison.as_ref().map(comparison_to_proto),
+        left_out: result.left_out,
+    }
+}
+
+pub(super) fn gate_result_from_proto(result: pb::GateResult) -> Result<GateResult, WireError> {
+    let passage = match result.passage() {
+        Passed::Passed => Passage::Passed,
+        Passed::Failed => Passage::Failed,
+        Passed::CannotTell => Passage::CannotTell,
+        Passed::Unspecified => {
+            return Err(WireError::new("run.gate_result.passage", format!("{} is not known", result.passage)));
+        }
+    };
+    Ok(GateResult {
+        passage,
+        reasons: result.reasons,
+        tally: tally_from_proto(result.tally),
+        comparison: result.comparison.map(comparison_from_proto).transpose()?,
+        left_out: result.left_out,
+    })
+}
+
+fn comparison_to_proto(comparison: &RateComparison) -> pb::RateComparison {
+    let answer = match comparison.answer {
+        Answer::Regressed => Said::Regressed,
+        Answer::Improved => Said::Improved,
+        Answer::NoDifference => Said::NoDifference,
+        Answer::CannotTell => Said::CannotTell,
+    };
+    let test = match comparison.test {
+        Test::Fisher => Tested::Fisher,
+        Test::McNemar => Tested::Mcnemar,
+    };
+    pb::RateComparison {
+        answer: answer.into(),
+        test: test.into(),
+        p: comparison.p,
+        before: Some(tally_to_proto(comparison.before)),
+        now: Some(tally_to_proto(comparison.now)),
+    }
+}
+
+fn comparison_from_proto(comparison: pb::RateComparison) -> Result<RateComparison, WireError> {
+    let unknown = |field, number| WireError::new(field, format!("{number} is not known"));
+    Ok(RateComparison {
+        answer: match comparison.answer() {
+            Said::Regressed => Answer::Regressed,
+            Said::Improved => Answer::Improved,
+            Said::NoDifference => Answer::NoDifference,
+            Said::CannotTell => Answer::CannotTell,
+            Said::Unspecified => return Err(unknown("run.gate_result.comparison.answer", comparison.answer)),
+        },
+        test: match comparison.test() {
+            Tested::Fisher => Test::Fisher,
+            Tested::Mcnemar => Test::McNemar,
+            Tested::Unspecified => return Err(unknown("run.gate_result.comparison.test", comparison.test)),
+        },
+        p: comparison.p,
+        before: tally_from_proto(comparison.before),
+        now: tally_from_proto(comparison.now),
+    })
+}
+
+fn tally_to_proto(tally: Tally) -> pb::Tally {
+    pb::Tally { passed: tally.passed, failed: tally.failed, uncounted: tally.uncounted }
+}
+
+fn tally_from_proto(tally: Option<pb::Tally>) -> Tally {
+    let pb::Tally { passed, failed, uncounted } = tally.unwrap_or_default();
+    Tally { passed, failed, uncounted }
+}

@@ -1,0 +1,115 @@
+//! Gates over repetitions and against a baseline, by a real server and the real client.
+
+use crate::processes::{Ended, Place};
+use crate::support::fake::{Fake, Script};
+
+/// Two cases, of which the agents here answer the second as they like.
+const SUITE: &str = r#"
+{"id": "steady", "input": "steady", "assertions": [{"type": "contains", "value": "good"}]}
+{"id": "shaky", "input": "shaky", "assertions": [{"type": "contains", "value": "good"}]}
+"#;
+
+/// An agent that answers every so many calls wrongly; 0: none.
+fn agent(every: u32) -> Fake {
+    Script::new(move |asked| {
+        let is_bad = every > 0 && asked.before % every == every - 1;
+        Ok(if is_bad { "bad".to_owned() } else { "good".to_owned() })
+    })
+    .start()
+}
+
+fn run(place: &Place, agent: &Fake, more: &[&str]) -> Ended {
+    place.run(&[&["run", "t.jsonl", "-n", &agent.url, "-o", "r.json"], more].concat())
+}
+
+#[test]
+fn a_rate_decides_instead_of_each_case() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    let runs = ["--runs", "20", "--to-the-end"];
+    let ended = run(&place, &agent(10), &runs[..2]);
+    assert_eq!(ended.code, Some(1), "without a gate every case has to pass: {}", ended.stdout);
+    assert!(ended.stdout.contains("  Repetitions: 36/40 passed, 90.0 % (76.9 to 96.0 %)\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("  2 cases: 2 mostly stable\n  pass^1 90.0 %, pass^2 "), "{}", ended.stdout);
+
+    let ended = run(&place, &agent(10), &[&runs[..], &["--min-pass-rate", "90%"]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("✓ the gate was passed: 36/40 passed"), "{}", ended.stdout);
+    let json = place.json("r.json");
+    assert_eq!((&json["exitCode"], &json["gate"]["passage"]), (&0.into(), &"passed".into()), "{json}");
+    assert_eq!(json["repeats"]["cases"][1]["passRate"], 0.9, "{json}");
+
+    let ended = run(&place, &agent(10), &[&runs[..], &["--min-pass-rate", "91%"]].concat());
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("    36 of 40 (90.0 %) passed, at least 91% have to\n"), "{}", ended.stdout);
+    let case = [&runs[..], &["--min-pass-rate", "50%", "--min-case-pass-rate", "95%"]].concat();
+    let ended = run(&place, &agent(10), &case);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("    shaky: 18 of 20 (90.0 %) passed, at least 95% have to\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_run_stops_when_its_gate_is_decided() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    let good = agent(0);
+    let ended = run(&place, &good, &["--runs", "20", "--min-pass-rate", "50%"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(good.asked().len(), 20, "20 of 40 passed, whatever comes");
+    assert!(ended.stdout.contains("20/20 passed, 100.0 % (83.9 to 100.0 %), 20 left out because"), "{}", ended.stdout);
+    let json = place.json("r.json");
+    assert_eq!((&json["summary"]["skipped"], &json["gate"]["leftOut"]), (&20.into(), &20.into()), "{json}");
+
+    let bad = agent(1);
+    let ended = run(&place, &bad, &["--runs", "20", "--min-pass-rate", "90%"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(bad.asked().len(), 5, "5 of 40 failed, and 4 may");
+}
+
+#[test]
+fn an_exact_test_against_a_baseline() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    run(&place, &agent(20), &["--runs", "100", "--parallel", "4"]);
+    std::fs::rename(place.path().join("r.json"), place.path().join("base.json")).expect("a result");
+    let against = |agent: &Fake, runs: &str, more: &[&str]| {
+        let gate = ["--baseline", "base.json", "--max-regression", "10%", "--runs", runs, "--parallel", "4"];
+        run(&place, agent, &[&gate[..], more].concat())
+    };
+    let ended = against(&agent(20), "100", &["--to-the-end"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stdout.contains("compared with the baseline: no difference; 190/200 passed then, 190/200 now"),
+        "{}",
+        ended.stdout
+    );
+
+    let worse = agent(3);
+    let ended = against(&worse, "100", &[]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("regressed: 95 of 100 (95.0 %) passed in the baseline, "), "{}", ended.stdout);
+    assert!(worse.asked().len() < 200, "it was decided before: {}", worse.asked().len());
+    assert!(!ended.stdout.contains("(skipped)"), "what is left out is counted: {}", ended.stdout);
+
+    let ended = against(&agent(0), "3", &[]);
+    assert_eq!(ended.code, Some(3), "too little to tell is no pass: {}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("? nobody can tell whether the gate was passed"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("cannot tell whether it regressed: 190 of 200 "), "{}", ended.stdout);
+    assert_eq!(place.json("r.json")["gate"]["comparison"]["answer"], "cannot_tell");
+}
+
+#[test]
+fn gates_that_make_no_sense() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    for (more, error) in [
+        (&["--max-regression", "5%"][..], "--max-regression compares with an earlier result, and there is none"),
+        (&["--min-pass-rate", "95"], "write a rate as 95% or 0.95"),
+        (&["--to-the-end"], "--to-the-end is about a gate, and there is none"),
+        (&["--min-pass-rate", "95%", "--fail-fast"], "cannot be used with"),
+    ] {
+        let ended = place.run(&[&["run", "t.jsonl", "-n", "grpc://127.0.0.1:1"], more].concat());
+        assert_eq!(ended.code, Some(2), "{more:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(error), "{more:?}: {}", ended.stderr);
+    }
+}
