@@ -75,6 +75,7 @@ fn context<'a>(data: &'a Data, replies: &'a Replies) -> Context<'a> {
         data,
         tokens: None,
         cost_usd: None,
+        replayed: false,
     }
 }
 

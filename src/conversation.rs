@@ -526,6 +526,8 @@ pub struct Invocation {
     pub suite: String,
     /// Case in that file.
     pub case_id: String,
+    /// Repetition of the case, from 1.
+    pub repeat: u32,
     /// Try, from 1.
     pub attempt: u32,
     /// Turn of the dialogue, from 1.

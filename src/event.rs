@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::conversation::{AgentCard, AgentEvent, Fault, JsonText, ToolMode, ToolOutcome};
+use crate::conversation::{AgentCard, AgentEvent, Fault, JsonText, Message, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
@@ -111,6 +111,22 @@ pub enum Payload {
         /// Whether the case has no stub for that tool.
         unstubbed: bool,
     },
+    /// The agent was sent a call.
+    CallSent {
+        /// How it is called.
+        to: String,
+        /// Names what was sent: the same again has the same digest.
+        digest: String,
+    },
+    /// A simulator or validator answered.
+    PartySaid {
+        /// How it is called.
+        by: String,
+        /// Names what it was asked: the same again has the same digest.
+        digest: String,
+        /// What it said.
+        said: Said,
+    },
     /// A turn of a dialogue was answered.
     TurnFinished(Turn),
     /// A checkpoint of a dialogue was reached.
@@ -128,6 +144,24 @@ pub enum Payload {
     Warning(String),
     /// The run is over; nothing follows.
     RunFinished(Box<Run>),
+}
+
+/// What a simulator or validator said.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// The user's next message; `None`: nothing. The flag: nothing follows.
+    Input(Option<Message>, bool),
+    /// A vote on an answer.
+    Vote {
+        /// Whether it holds.
+        passed: bool,
+        /// Why.
+        reason: String,
+        /// How well the answer does, from 0 to 1.
+        score: Option<f64>,
+        /// The reply as it came.
+        reply: String,
+    },
 }
 
 /// How far a run is.
@@ -232,6 +266,8 @@ impl Run {
             | Payload::CaseStarted { .. }
             | Payload::Agent(_)
             | Payload::StubServed { .. }
+            | Payload::CallSent { .. }
+            | Payload::PartySaid { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
             | Payload::SnapshotTaken(_)

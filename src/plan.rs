@@ -87,6 +87,17 @@ pub struct RunSpec {
     pub labels: Vec<(String, String)>,
     /// What the run has to reach, if not every case has to pass.
     pub gate: Gate,
+    /// The run whose recorded answers are played back in place of agents.
+    pub replay: Option<Replay>,
+}
+
+/// Recorded answers in place of agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The run that holds them.
+    pub run_id: String,
+    /// Whether validators are asked anew.
+    pub asks_validators: bool,
 }
 
 impl RunSpec {
@@ -122,6 +133,7 @@ impl RunSpec {
             hooks: Hooks::default(),
             labels: Vec::new(),
             gate: Gate::default(),
+            replay: None,
         }
     }
 

@@ -14,6 +14,8 @@ use crate::verdict::{AssertionResult, Outcome};
 
 /// Why `maxCost` is skipped; people have to hear of it, because they can do something about it.
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
+/// Why times and costs are not looked at.
+const REPLAYED: &str = "what is replayed says nothing about times and costs";
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
 const NONE: &str = "__none__";
 
@@ -144,6 +146,7 @@ impl<'a> Subject<'a> {
                 Box::new(patterns.iter().map(|pattern| response_matches(pattern, response)))
             }
             Assertion::RegexPattern(pattern) => Box::new(std::iter::once(response_matches(pattern, response))),
+            Assertion::MaxLatencyMs(_) | Assertion::MaxCost(_) if self.context.replayed => skip(REPLAYED),
             Assertion::MaxLatencyMs(limit) => {
                 // Rounded to nanoseconds: 1000.1 ms as seconds in a double must not exceed 1000.1.
                 let took = (self.transcript.duration.as_secs_f64() * 1e9).round() / 1e6;

@@ -42,6 +42,8 @@ pub struct Context<'a> {
     pub tokens: Option<u64>,
     /// What the case cost in US dollars; `None`: what stands in the transcript's usage.
     pub cost_usd: Option<f64>,
+    /// The evidence was recorded in an earlier run: it says nothing about times and costs of today.
+    pub replayed: bool,
 }
 
 /// The verdict on a case that was sent to the agent.
@@ -79,6 +81,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         messages_count: count_messages(case),
         earlier: Vec::new(),
         console: Vec::new(),
+        replayed: false,
     };
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
         let tokens = skipped.unresolved_tokens.join(", ");
@@ -226,6 +229,7 @@ pub fn judge_dialogue(
         messages_count: 0,
         earlier: Vec::new(),
         console: Vec::new(),
+        replayed: false,
     };
     let bad = result.assertions.iter().find(|assertion| assertion.outcome != Outcome::Passed);
     if let Some(bad) = bad.filter(|bad| bad.outcome == Outcome::Failed || result.outcome == Outcome::Passed)

@@ -57,6 +57,7 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
         turns,
         warnings,
         console,
+        replayed: false,
         ..CaseResult::without_assertions(Outcome::Passed, Cause::Assertion, Blame::Agent, "", transcript)
     };
     let end = |result: &mut CaseResult, outcome, cause, blame, error: Option<String>| {

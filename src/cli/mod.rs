@@ -7,6 +7,7 @@ mod agents;
 mod cases;
 mod check;
 mod client;
+mod diff;
 mod error;
 mod follow;
 mod history;
@@ -53,6 +54,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Print the events of a run as they happen, from its beginning
     Watch(watch::WatchArgs),
+    /// Judge what was recorded in a run by the assertions of today, without calling any agent
+    Regrade(Box<run::regrade::RegradeArgs>),
+    /// Show what came out differently in two runs, and whether that may be chance
+    Diff(diff::DiffArgs),
     /// List, show, change or remove the runs of a daemon
     Runs {
         #[command(subcommand)]
@@ -95,6 +100,8 @@ pub async fn main() -> ExitCode {
     let daemon = daemon.filter(|url| !url.is_empty());
     let done = match command {
         Command::Run(args) => Box::pin(run::run(daemon, *args)).await,
+        Command::Regrade(args) => Box::pin(run::regrade::regrade(daemon, *args)).await,
+        Command::Diff(args) => diff::diff(daemon, args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
         Command::Cases { command } => cases::cases(daemon, command).await,

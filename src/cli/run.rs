@@ -19,7 +19,7 @@ use crate::conversation::ToolMode;
 use crate::daemon::status::{BUNDLE_MISSING, chain};
 use crate::event::{Payload, Run};
 use crate::peer::target::{Target, speaks_http};
-use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, RunSpec, plan};
+use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, Replay, RunSpec, plan};
 use crate::report::console::Look;
 use crate::report::{printable_json, repeats, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
@@ -42,6 +42,7 @@ mod interrupts;
 mod outputs;
 mod previous;
 mod progress;
+pub(super) mod regrade;
 mod snapshot;
 
 use answers::Answered;
@@ -63,7 +64,7 @@ const WAIT: Duration = Duration::from_mins(1);
 /// Time for a daemon to read the suites and accept a run.
 const CREATE: Duration = Duration::from_mins(2);
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub(super) struct RunArgs {
     /// Eval files, folders or glob patterns
     #[arg(value_name = "PATH")]
@@ -253,6 +254,15 @@ pub(super) struct RunArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
+    /// Play back what agents and simulators answered in this run of the daemon, instead of calling them: what they were never asked
+    /// cannot be judged
+    #[arg(long, value_name = "RUN", help_heading = "Replay")]
+    replay: Option<String>,
+
+    /// With --replay: ask validators anew, instead of taking what they said then
+    #[arg(long, requires = "replay", help_heading = "Replay")]
+    validators: bool,
+
     /// A label to find the run again by, such as branch=main; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     label: Vec<(String, String)>,
@@ -284,6 +294,28 @@ impl RunArgs {
     fn labels(&self) -> Vec<(String, String)> {
         let labels: std::collections::BTreeMap<_, _> = self.label.iter().cloned().collect();
         labels.into_iter().collect()
+    }
+
+    /// Arguments for a run that asks the same of the same agents as an earlier one.
+    pub(super) fn like(paths: Vec<String>, spec: &RunSpec) -> Self {
+        // Those that are only an address are added again.
+        let agent = spec.targets.iter().filter(|(id, url)| id != url).cloned().collect();
+        Self {
+            paths,
+            name: Some(spec.agent_id.clone()),
+            agent,
+            simulator: spec.simulator.clone(),
+            connector: spec.connector.clone(),
+            timeout: spec.case_timeout.clone(),
+            runs: Some(spec.repeats),
+            tools: Some(match spec.tool_mode {
+                ToolMode::RoutingOnly => Tools::RoutingOnly,
+                ToolMode::Live | ToolMode::Stub => Tools::Live,
+            }),
+            snapshot_agent: spec.snapshot_agent.clone(),
+            prices: spec.prices.clone(),
+            ..Self::default()
+        }
     }
 
     fn hooks(&self) -> Hooks {
@@ -331,6 +363,13 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
             .hint("set one with --min-pass-rate, --min-case-pass-rate or --max-regression"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);
+    if args.replay.is_some() && daemon.is_none() {
+        return Err(CliError::new(
+            Exit::Usage,
+            "--replay plays back a run that a daemon keeps, and no daemon is given",
+        )
+        .hint("give its address with --daemon URL or FORGE_DAEMON"));
+    }
     check_outputs(&args)?;
     if let Some((id, _)) = args.agent.iter().enumerate().find_map(|(n, a)| args.agent[..n].iter().find(|b| b.0 == a.0))
     {
@@ -444,6 +483,7 @@ async fn run_on(
         hooks: args.hooks(),
         labels: args.labels(),
         gate: args.gate(),
+        replay: args.replay.clone().map(|run_id| Replay { run_id, asks_validators: args.validators }),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {

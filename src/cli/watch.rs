@@ -7,8 +7,8 @@ use clap::Args;
 use super::client::Client;
 use super::follow::Follower;
 use super::{CliError, Exit, print};
-use crate::conversation::{AgentEventKind, Payload as Json, ToolOutcome};
-use crate::event::{Payload, RunEvent};
+use crate::conversation::{AgentEventKind, Message, Payload as Json, ToolOutcome};
+use crate::event::{Payload, RunEvent, Said};
 use crate::report::console::clip;
 use crate::report::printable;
 use crate::verdict::whole_millis;
@@ -57,7 +57,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let cases = if total == 1 { "case" } else { "cases" };
             format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
-        Payload::CasePlanned { .. } => return None,
+        Payload::CasePlanned { .. } | Payload::CallSent { .. } => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),
         Payload::Agent(agent) => match &agent.kind {
             AgentEventKind::ToolStarted { call, .. } => {
@@ -113,6 +113,15 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
             format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))
         }
+        Payload::PartySaid { by, said, .. } => match said {
+            Said::Input(message, _) => {
+                let text = message.as_ref().map(Message::text).unwrap_or_default();
+                format!("{} says {:?}", short(by), clip(&text, MAX_TEXT))
+            }
+            Said::Vote { passed, reason, .. } => {
+                format!("{} says {}: {}", short(by), if *passed { "yes" } else { "no" }, short(reason))
+            }
+        },
         Payload::SnapshotTaken(values) => format!("snapshot taken: {} bytes", values.as_str().len()),
         Payload::Warning(text) => format!("⚠ {}", short(text)),
         Payload::RunFinished(run) => {

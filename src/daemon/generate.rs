@@ -93,8 +93,15 @@ async fn ask(
     let described = tokio::time::timeout(PATIENCE, target.describe(Duration::ZERO)).await;
     let card = described.ok().and_then(Result::ok).map(|(description, _)| description.card);
     let wanted = Wanted { target: card, ..wanted };
-    let belongs =
-        Belongs { run_id: String::new(), suite: String::new(), case_id: String::new(), turn: 0, attempt: 1, deadline };
+    let belongs = Belongs {
+        run_id: String::new(),
+        suite: String::new(),
+        case_id: String::new(),
+        repeat: 1,
+        turn: 0,
+        attempt: 1,
+        deadline,
+    };
     let respond = |item| Ok(pb::GenerateCasesResponse { item: Some(item) });
     let (sender, mut cases) = mpsc::channel(1);
     let generate = async {

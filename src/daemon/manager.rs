@@ -17,10 +17,11 @@ use super::open::{Opened, open_and_plan};
 use super::status::chain;
 use crate::bundle::BundleError;
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
-use crate::event::{Draft, Payload, Run, State};
+use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::plan::{Plan, PlanError, RunSpec};
+use crate::plan::{Plan, PlanError, Replay, RunSpec};
+use crate::run::replay::{Evidence, Index};
 use crate::run::{Control, Done, Farewells, Job, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
@@ -199,7 +200,15 @@ impl Manager {
         if spec.gate.max_regression.is_some() && baselines.is_empty() {
             return Err(CreateError::NoBaseline);
         }
-        let agent = self.directory.find(&spec.agent_id, &spec.targets)?;
+        let evidence = match &spec.replay {
+            None => None,
+            Some(replay) => Some(Arc::new(evidence(&self.store, replay).await?)),
+        };
+        let agent = match self.directory.find(&spec.agent_id, &spec.targets) {
+            // Nobody calls it.
+            Err(DirectoryError::Unknown { .. }) if evidence.is_some() => Agent::nobody(&spec.agent_id),
+            found => found?,
+        };
         let provider = spec.snapshot_agent.as_deref().map(|name| self.directory.find(name, &spec.targets));
         let snapshot = provider.transpose()?;
         let mut parties = HashMap::new();
@@ -222,7 +231,7 @@ impl Manager {
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
-        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot })
+        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence })
     }
 
     /// Goes on with the runs that a daemon has left behind, or ends them.
@@ -362,6 +371,45 @@ impl Manager {
     }
 }
 
+/// What an earlier run recorded.
+async fn evidence(store: &Arc<Store>, replay: &Replay) -> Result<Evidence, StoreError> {
+    let Replay { run_id, asks_validators } = replay;
+    let run = store.run(run_id).await?;
+    if !run.state.is_final() {
+        return Err(StoreError::NotOver(run_id.clone()));
+    }
+    let mut index = Index::default();
+    let mut after = 0;
+    loop {
+        let events = store.read(run_id, after, UNSTORED_EVENTS).await?;
+        let Some(last) = events.last() else { break };
+        after = last.sequence;
+        for event in &events {
+            index.take(event);
+        }
+    }
+    let read = {
+        let (store, run_id) = (Arc::clone(store), run_id.clone());
+        move |first: u64, last: u64| {
+            let (store, run_id) = (Arc::clone(&store), run_id.clone());
+            async move { events_between(&store, &run_id, first, last).await.map_err(|error| error.to_string()) }.boxed()
+        }
+    };
+    Ok(Evidence::new(run_id.clone(), *asks_validators, run.agent, index, Box::new(read)))
+}
+
+async fn events_between(store: &Store, run_id: &str, first: u64, last: u64) -> Result<Vec<Arc<RunEvent>>, StoreError> {
+    let mut found = Vec::new();
+    let mut after = first.saturating_sub(1);
+    while after < last {
+        let events = store.read(run_id, after, UNSTORED_EVENTS).await?;
+        let Some(newest) = events.last() else { break };
+        after = newest.sequence;
+        found.extend(events.into_iter().filter(|event| event.sequence <= last));
+    }
+    Ok(found)
+}
+
 /// Stores the events of a run as they come, as many at a time as there are.
 async fn write_log(store: &Store, run_id: &str, mut drafts: mpsc::Receiver<Draft>) -> Result<(), StoreError> {
     let mut batch = Vec::new();
@@ -404,12 +452,15 @@ struct Parts {
     parties: HashMap<String, Agent>,
     scripts: Option<RunScripts>,
     snapshot: Option<Agent>,
+    evidence: Option<Arc<Evidence>>,
 }
 
 impl Parts {
-    fn into_job(self, run: Run, done: Done) -> Job {
-        let Self { plan, agent, baselines, registry, parties, scripts, snapshot } = self;
-        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, done }
+    fn into_job(self, run: Run, mut done: Done) -> Job {
+        let Self { plan, agent, baselines, registry, parties, scripts, snapshot, evidence } = self;
+        // What held for the recorded answers holds for what is said about them.
+        done.snapshot = done.snapshot.or_else(|| evidence.as_ref().and_then(|evidence| evidence.snapshot()));
+        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done }
     }
 }
 

@@ -111,7 +111,11 @@ impl Watch {
 
     fn wants(&self, event: &RunEvent) -> bool {
         let in_detail = match &event.payload {
-            Payload::Agent(_) | Payload::StubServed { .. } | Payload::SnapshotTaken(_) => self.calls,
+            Payload::Agent(_)
+            | Payload::StubServed { .. }
+            | Payload::CallSent { .. }
+            | Payload::PartySaid { .. }
+            | Payload::SnapshotTaken(_) => self.calls,
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
             | Payload::CaseStarted { .. }

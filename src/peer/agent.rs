@@ -113,6 +113,16 @@ impl Agent {
         Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy() })
     }
 
+    /// An agent that is only a name: nothing can be called there.
+    #[must_use]
+    pub fn nobody(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: name.to_owned(),
+            channel: Endpoint::from_static("http://[::]:0").connect_lazy(),
+        }
+    }
+
     /// An agent behind a channel that is there already, such as an in-memory pipe.
     #[must_use]
     pub fn over(name: &str, url: &str, channel: Channel) -> Self {

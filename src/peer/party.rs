@@ -39,6 +39,8 @@ pub struct Belongs {
     pub suite: String,
     /// The case there.
     pub case_id: String,
+    /// Repetition of the case, from 1.
+    pub repeat: u32,
     /// Turn of the dialogue, from 1.
     pub turn: u32,
     /// Which try of the case this is, from 1.
@@ -112,6 +114,7 @@ impl Agent {
             run_id: belongs.run_id.clone(),
             suite: belongs.suite.clone(),
             case_id: belongs.case_id.clone(),
+            repeat: belongs.repeat,
             turn: belongs.turn,
             attempt: belongs.attempt,
             request_id: uuid::Uuid::new_v4().to_string(),
@@ -160,6 +163,7 @@ impl Agent {
             run_id: belongs.run_id.clone(),
             suite: belongs.suite.clone(),
             case_id: belongs.case_id.clone(),
+            repeat: belongs.repeat,
             attempt: belongs.attempt,
             turn: belongs.turn,
             invocation_id: uuid::Uuid::new_v4().to_string(),

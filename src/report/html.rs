@@ -272,6 +272,9 @@ fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
         fact("Address", &run.agent_endpoint, String::new());
     }
     fact("Run", &run.run_id, String::new());
+    if let Some(replay) = &run.spec.replay {
+        fact("Replayed from run", &replay.run_id, String::new());
+    }
     fact("Started", "", run.created_at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string());
     let took = run.finished_at.and_then(|end| end.duration_since(run.created_at).try_into().ok());
     fact("Took", "", took.map(time).unwrap_or_default());
@@ -445,6 +448,9 @@ fn case_facts(verdict: Verdict<'_>) -> Vec<Fact<'_>> {
     facts.extend(labels.bug_ref.as_deref().map(|text| theirs("bug", text)));
     facts.extend(labels.created_at.as_deref().map(|text| theirs("since", text)));
     facts.extend(labels.tags.iter().take(MAX_ITEMS).map(|text| theirs("tag", text)));
+    if verdict.result.replayed {
+        facts.push(ours("replayed", String::new()));
+    }
     if *messages_count > 1 {
         facts.push(ours("messages", messages_count.to_string()));
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::outline::{Outline, Place};
-use super::suite_result::Call;
+use super::suite_result::{Call, is_false};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
@@ -76,6 +76,8 @@ struct Case<'a> {
     flaky: Option<bool>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     console: &'a [String],
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
 }
 
 impl<'a> Case<'a> {
@@ -126,6 +128,7 @@ impl<'a> Case<'a> {
             earlier_attempts: result.earlier.iter().map(Earlier::of).collect(),
             flaky: result.is_flaky().then_some(true),
             console: &result.console,
+            replayed: result.replayed,
         }
     }
 }

@@ -181,6 +181,9 @@ fn head(outline: &Outline, suites: &[Section]) -> String {
         facts.extend(told.map(|(name, value)| format!("{name}{}", code(value, MAX_SHORT))));
     }
     facts.push(format!("run {}", code(&run.run_id, MAX_SHORT)));
+    if let Some(replay) = &run.spec.replay {
+        facts.push(format!("replayed from run {}", code(&replay.run_id, MAX_SHORT)));
+    }
     let took = run.finished_at.and_then(|end| end.duration_since(run.created_at).try_into().ok());
     facts.extend(took.map(|took| format!("took {}", time(took))));
     facts.extend(totals.usage.cost.map(money));

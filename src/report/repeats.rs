@@ -87,7 +87,8 @@ pub(super) fn headline(gate: &GateResult) -> String {
 }
 
 /// What a comparison says, in a line.
-pub(super) fn compared(comparison: &RateComparison) -> String {
+#[must_use]
+pub fn compared(comparison: &RateComparison) -> String {
     let RateComparison { answer, test, p, before, now } = comparison;
     let rate = |tally: &Tally| format!("{}/{}", tally.passed, tally.counted());
     let test = match test {

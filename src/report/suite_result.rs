@@ -80,6 +80,9 @@ struct Head<'a> {
     agent_id: &'a str,
     /// Whether only some cases were selected.
     partial: bool,
+    /// The run whose recorded answers were judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_of: Option<&'a str>,
     metadata: Metadata<'a>,
     staleness_warnings: Vec<&'a str>,
     stale: bool,
@@ -116,6 +119,7 @@ impl<'a> Head<'a> {
             agent_endpoint: &run.agent_endpoint,
             agent_id: &run.spec.agent_id,
             partial: run.spec.is_selective(),
+            replay_of: run.spec.replay.as_ref().map(|replay| replay.run_id.as_str()),
             metadata: Metadata::of(suite),
             staleness_warnings: today
                 .iter()
@@ -253,6 +257,8 @@ struct Case<'a> {
     response: &'a str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     console: &'a [String],
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
 }
 
 /// An attempt after which the case was tried again.
@@ -406,6 +412,7 @@ impl<'a> Case<'a> {
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
             response: &transcript.response,
             console: &result.console,
+            replayed: result.replayed,
         }
     }
 }
@@ -424,6 +431,11 @@ impl<'a> Call<'a> {
         let duration_ms = call.duration.map(|duration| duration.as_secs_f64() * 1000.0);
         Self { name: &call.name, success: call.succeeded(), duration_ms, params, malformed_params, result, error }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+pub(super) const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// JSON with every byte as the agent sent it.

@@ -1,11 +1,15 @@
 //! Asks the other parties of a case: validators for assertions, and whoever plays the user.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::Shared;
 use super::clock::Clock;
+use super::replay::digest_of_judgement;
 use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript};
+use crate::event::{CaseRef, Payload, Said};
 use crate::json::{Json, Value};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
@@ -50,10 +54,6 @@ pub(super) async fn validator(
     transcript: &Transcript,
     belongs: &Belongs,
 ) -> Reply {
-    let party = match shared.party(id) {
-        Ok(party) => party,
-        Err(why) => return Reply::failed(why),
-    };
     let options = with_test_mode(options, "validator", None);
     let criteria = metadata(&options, "criteria").to_owned();
     // What is no number of votes was refused with the suite.
@@ -66,10 +66,24 @@ pub(super) async fn validator(
         options: &options,
         assertion: "agent",
     };
+    let case = CaseRef {
+        suite: Arc::from(belongs.suite.as_str()),
+        case_id: Arc::from(belongs.case_id.as_str()),
+        repeat: belongs.repeat,
+        attempt: belongs.attempt,
+    };
+    let digest = digest_of_judgement(&asked);
     let mut given = Vec::new();
-    for _ in 0..votes {
-        match party.validate(belongs, &asked).await {
-            Ok(verdict) => given.push(verdict),
+    for vote in 0..votes as usize {
+        match voted(shared, id, &asked, belongs, (&case, &digest, vote)).await {
+            Ok(verdict) => {
+                let Vote { passed, reason, score, reply } = verdict.clone();
+                let said = Said::Vote { passed, reason, score, reply };
+                let said = Payload::PartySaid { by: id.to_owned(), digest: digest.clone(), said };
+                // When nobody stores the log any more, the verdict on the case does not come into it either.
+                let _ = shared.journal.case(&case, belongs.turn, said).await;
+                given.push(verdict);
+            }
             Err(silence) => {
                 let why = match silence {
                     Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
@@ -84,6 +98,26 @@ pub(super) async fn validator(
         }
     }
     count(given)
+}
+
+/// One vote: of the validator, or what it said in the run that is replayed.
+async fn voted(
+    shared: &Shared,
+    id: &str,
+    asked: &Judgement<'_>,
+    belongs: &Belongs,
+    (case, digest, vote): (&CaseRef, &str, usize),
+) -> Result<Vote, Silence> {
+    if let Some(evidence) = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators) {
+        let said = evidence.said(id, digest, case, vote).await;
+        return match said {
+            Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply }),
+            Ok(Said::Input(..)) => Err(Silence::Failed("it spoke then, and judged not".to_owned())),
+            Err(why) => Err(Silence::Failed(format!("{why}; --validators asks it now"))),
+        };
+    }
+    let party = shared.party(id).map_err(Silence::Failed)?;
+    party.validate(belongs, asked).await
 }
 
 /// The verdict of the majority, with the first reason of its side. A tie does not hold.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
+use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
@@ -58,11 +59,18 @@ enum Far {
 
 /// Makes the call and returns what was recorded, with the reason if it is no answer.
 pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
+    let digest = digest_of_call(&call.invocation, call.stubs);
+    let announced = Payload::CallSent { to: call.invocation.agent_id.clone(), digest: digest.clone() };
+    if let Some(evidence) = &call.shared.evidence {
+        call.shared.journal.case(call.case, call.invocation.turn, announced).await?;
+        return evidence.call(&call, &digest).await;
+    }
     let mut recording = Recording::default();
     let (mut stream, frames, sent) = match open(&call).await {
         Ok(opened) => opened,
         Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
     };
+    call.shared.journal.case(call.case, call.invocation.turn, announced).await?;
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
     let mut results: BTreeMap<(Instant, usize), StubResult> = BTreeMap::new();
     let mut calls_answered = 0;

@@ -153,6 +153,7 @@ async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result
             let started = Started { invocation_id, tool_mode, timeout, deadline };
             let mut result = drive(shared, loaded, case_ref, started).await?;
             result.console.splice(0..0, console);
+            result.replayed = shared.evidence.is_some();
             (result, data)
         }
     };
@@ -197,6 +198,7 @@ async fn standard(
         run_id: shared.run_id.clone(),
         suite: loaded.suite.path.clone(),
         case_id: case.id.clone(),
+        repeat: case_ref.repeat,
         attempt: case_ref.attempt,
         turn: 1,
         invocation_id: started.invocation_id.clone(),
@@ -218,6 +220,7 @@ async fn standard(
             run_id: shared.run_id.clone(),
             suite: loaded.suite.path.clone(),
             case_id: case.id.clone(),
+            repeat: case_ref.repeat,
             turn: 1,
             attempt: case_ref.attempt,
             deadline: started.deadline,
@@ -289,6 +292,7 @@ async fn judge(
         let (loaded, data) = (loaded.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
         let (schemas, check_arguments) = (Arc::clone(&shared.schemas), shared.spec.check_arguments);
+        let replayed = shared.evidence.is_some();
         let (tool_mode, timeout) = (started.tool_mode, started.timeout.written.clone());
         move || {
             let mut exchange = exchange;
@@ -309,6 +313,7 @@ async fn judge(
                 data: &data,
                 tokens: None,
                 cost_usd: None,
+                replayed,
             };
             check::judge(&loaded.case, exchange, &context)
         }

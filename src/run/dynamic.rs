@@ -9,6 +9,7 @@ use super::ask::{ask, metadata, with_test_mode};
 use super::call::{Call, call};
 use super::case::{Loaded, QUICK_BYTES, Started};
 use super::clock::{Clock, fairly};
+use super::replay::digest_of_input;
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Replies, evaluate};
@@ -16,7 +17,7 @@ use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
 use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
 };
-use crate::event::{CaseRef, Payload};
+use crate::event::{CaseRef, Payload, Said};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::Claim;
 use crate::suite::{Dialogue, Mode};
@@ -183,9 +184,6 @@ fn left(progress: &Progress<'_>) -> Ending {
 /// Asks the simulator; an error is how the dialogue ends without an input.
 async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Result<Input, Ending> {
     let simulator = &case.dialogue.simulator;
-    let Some(party) = case.shared.parties.get(&simulator.agent) else {
-        return Err(simulator_error("there is no such agent"));
-    };
     let options = with_test_mode(simulator.options.as_ref(), "simulator", Some(turn));
     let asked = NextInput {
         persona: metadata(&options, "persona"),
@@ -199,11 +197,31 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Res
             .collect(),
         options: &options,
     };
+    let digest = digest_of_input(&asked);
+    let input = match &case.shared.evidence {
+        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref, 0).await {
+            Ok(Said::Input(message, is_last)) => Input { message, is_last },
+            Ok(Said::Vote { .. }) => return Err(simulator_error("it judged then, and spoke not")),
+            Err(why) => return Err(simulator_error(&why)),
+        },
+        None => live_input(case, &asked, turn).await?,
+    };
+    let said = Said::Input(input.message.clone(), input.is_last);
+    let said = Payload::PartySaid { by: simulator.agent.clone(), digest, said };
+    // When nobody stores the log any more, the agent's call ends the case.
+    let _ = case.shared.journal.case(case.case_ref, turn, said).await;
+    Ok(input)
+}
+
+async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, turn: u32) -> Result<Input, Ending> {
+    let Some(party) = case.shared.parties.get(&case.dialogue.simulator.agent) else {
+        return Err(simulator_error("there is no such agent"));
+    };
     let belongs = belongs(case, turn);
     let answer = tokio::select! {
         biased;
         () = case.shared.control.cancel.cancelled() => return Err(ending_of(Failure::Cancelled, None)),
-        answer = party.next_input(&belongs, &asked) => answer,
+        answer = party.next_input(&belongs, asked) => answer,
     };
     answer.map_err(|silence| match silence {
         Silence::Failed(why) => simulator_error(&why),
@@ -231,6 +249,7 @@ fn belongs(case: &Drive<'_>, turn: u32) -> Belongs {
         run_id: case.shared.run_id.clone(),
         suite: case.loaded.suite.path.clone(),
         case_id: case.case_ref.case_id.to_string(),
+        repeat: case.case_ref.repeat,
         turn,
         attempt: case.case_ref.attempt,
         deadline: case.started.deadline,
@@ -302,6 +321,7 @@ async fn invoke(
         run_id: shared.run_id.clone(),
         suite: case.loaded.suite.path.clone(),
         case_id: case.case_ref.case_id.to_string(),
+        repeat: case.case_ref.repeat,
         attempt: case.case_ref.attempt,
         turn,
         // The first call is the one that the log announced.

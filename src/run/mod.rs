@@ -13,6 +13,7 @@ mod dynamic;
 mod gate;
 mod journal;
 mod prepare;
+pub mod replay;
 mod scheduler;
 mod script;
 
@@ -43,6 +44,7 @@ use gate::GateWatch;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
+use replay::Evidence;
 use script::hooks::{Results, after_run, before_run};
 pub use script::{JUDGES, RunScripts};
 
@@ -160,6 +162,8 @@ struct Shared {
     results: Option<Mutex<Results>>,
     /// What the run has to reach; `None`: every case has to pass.
     gate: Option<GateWatch>,
+    /// What an earlier run recorded, in place of agents.
+    evidence: Option<Arc<Evidence>>,
     /// Cases that a daemon that is gone has begun.
     begun: HashMap<CaseKey, Begun>,
     /// Rules that were bent: each is reported once.
@@ -246,6 +250,8 @@ pub struct Job {
     pub scripts: Option<RunScripts>,
     /// Whom to ask for the values of snapshot tokens; `None`: the plan has what there is.
     pub snapshot: Option<Agent>,
+    /// What an earlier run recorded, in place of agents.
+    pub evidence: Option<Arc<Evidence>>,
     /// What a daemon that is gone has done of it.
     pub done: Done,
 }
@@ -368,7 +374,7 @@ pub async fn execute(
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, parties, scripts, done, .. } = job;
+    let Job { run, plan, agent, baselines, parties, scripts, evidence, done, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     let results = run.spec.hooks.after.is_some().then(Mutex::default);
@@ -388,6 +394,7 @@ pub async fn execute(
         others: Mutex::default(),
         results,
         gate,
+        evidence,
         begun: done.begun,
         bent: Mutex::default(),
     };

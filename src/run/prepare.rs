@@ -54,7 +54,11 @@ pub(super) async fn prepare(
 
 async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>, LogClosed> {
     let warn = async |text: String| journal.run(Payload::Warning(text)).await;
-    let (description, undeclared) = match job.agent.describe(PATIENCE).await {
+    let described = match &job.evidence {
+        Some(evidence) => Ok((evidence.description(), false)),
+        None => job.agent.describe(PATIENCE).await,
+    };
+    let (description, undeclared) = match described {
         Ok(described) => described,
         Err(error) => return Ok(Err(unreachable(&job.agent, &error.to_string()))),
     };

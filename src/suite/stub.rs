@@ -39,6 +39,24 @@ pub enum Stub {
     },
 }
 
+impl Stub {
+    /// What it says, as text that does not depend on where or how it was written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Value(value) => format!("value {}", value.parse().stringify()),
+            Self::Error(message) => format!("error {message}"),
+            Self::Delayed { delay, then } => format!("after {delay:?} {}", then.text()),
+            Self::ByArguments { cases, default } => {
+                let cases: Vec<String> =
+                    cases.iter().map(|(when, then)| format!("when {} {}", when.stringify(), then.text())).collect();
+                let default = default.as_ref().map(|default| default.text());
+                format!("{cases:?} {default:?}")
+            }
+        }
+    }
+}
+
 /// What a stub answers to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<'a> {

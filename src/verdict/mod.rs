@@ -298,6 +298,8 @@ pub struct CaseResult {
     pub earlier: Vec<Attempt>,
     /// What the scripts of the case wrote to their consoles, a line each: its hooks, and itself if it is a test.
     pub console: Vec<String>,
+    /// Whether what the agent said and did was recorded in an earlier run.
+    pub replayed: bool,
 }
 
 /// Why a case was left out.
@@ -329,6 +331,7 @@ impl CaseResult {
             messages_count: 0,
             earlier: Vec::new(),
             console: Vec::new(),
+            replayed: false,
         }
     }
 
@@ -373,6 +376,9 @@ impl CaseResult {
     /// was made because one had failed must not make up for it.
     #[must_use]
     pub fn tally(&self) -> Tally {
+        if self.replayed {
+            return Tally { uncounted: 1, ..Tally::default() };
+        }
         let attempts = self.earlier.iter().map(|attempt| (attempt.outcome, attempt.blame));
         let mut attempts = attempts.chain([(self.outcome, self.blame)]);
         let first = attempts.find_map(|attempt| match attempt {
@@ -442,6 +448,10 @@ impl Totals {
         }
         self.flaky += u32::from(result.is_flaky());
         self.skipped_assertions += result.assertions_skipped();
+        if result.replayed {
+            // It took no time, and nothing was paid for it.
+            return;
+        }
         // What was tried in vain was paid for, too.
         let earlier = result.earlier.iter().filter_map(|attempt| attempt.usage.as_ref());
         for usage in earlier.chain(&result.transcript.usage) {

@@ -25,7 +25,7 @@ pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
     let context = pb::CallContext {
         agent_id: call.agent_id.clone(),
         suite: call.suite.clone(),
-        repeat: 1,
+        repeat: call.repeat,
         request_id: call.invocation_id.clone(),
         run_id: call.run_id.clone(),
         case_id: call.case_id.clone(),

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::call::{
-    event_from_proto, event_to_proto, tool_mode_from_proto, tool_mode_to_proto, tool_result_from_proto,
-    tool_result_to_proto,
+    event_from_proto, event_to_proto, message_from_proto, message_to_proto, tool_mode_from_proto, tool_mode_to_proto,
+    tool_result_from_proto, tool_result_to_proto,
 };
 use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
 use super::value::{WireError, some_text};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
 use crate::conversation::JsonText;
-use crate::event::{CaseRef, Payload, RunEvent};
+use crate::event::{CaseRef, Payload, RunEvent, Said};
 use crate::suite::Labels;
 
 /// An event of a run's log.
@@ -36,6 +36,10 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::Agent(event) => Wire::AgentEvent(event_to_proto(event)),
         Payload::StubServed { call_id, outcome, unstubbed } => {
             Wire::StubServed(tool_result_to_proto(call_id, outcome, *unstubbed))
+        }
+        Payload::CallSent { to, digest } => Wire::CallSent(pb::CallSent { to: to.clone(), digest: digest.clone() }),
+        Payload::PartySaid { by, digest, said } => {
+            Wire::PartySaid(pb::PartySaid { by: by.clone(), digest: digest.clone(), said: Some(said_to_proto(said)) })
         }
         Payload::TurnFinished(turn) => Wire::TurnFinished(turn_to_proto(turn)),
         Payload::CheckpointReached { checkpoint } => {
@@ -90,6 +94,11 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
             let (call_id, outcome, unstubbed) = tool_result_from_proto(result)?;
             Payload::StubServed { call_id, outcome, unstubbed }
         }
+        Some(Wire::CallSent(sent)) => Payload::CallSent { to: sent.to, digest: sent.digest },
+        Some(Wire::PartySaid(pb::PartySaid { by, digest, said })) => {
+            let said = said.ok_or_else(|| WireError::new("event.party_said.said", "is not set"))?;
+            Payload::PartySaid { by, digest, said: said_from_proto(said) }
+        }
         Some(Wire::TurnFinished(turn)) => Payload::TurnFinished(turn_from_proto(turn)),
         Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
         Some(Wire::AttemptFinished(finished)) => Payload::AttemptFinished(Box::new(case_result_from_proto(finished)?)),
@@ -109,6 +118,32 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     });
     let at = time_from_proto(event.at, "event.at")?;
     Ok(Some(RunEvent { sequence: event.sequence, at, case, turn: event.turn, payload }))
+}
+
+fn said_to_proto(said: &Said) -> pb::party_said::Said {
+    match said {
+        Said::Input(message, is_last) => pb::party_said::Said::Input(pb::SaidInput {
+            message: message.as_ref().map(message_to_proto),
+            is_last: *is_last,
+        }),
+        Said::Vote { passed, reason, score, reply } => pb::party_said::Said::Vote(pb::SaidVote {
+            passed: *passed,
+            reason: reason.clone(),
+            score: *score,
+            reply: reply.clone(),
+        }),
+    }
+}
+
+fn said_from_proto(said: pb::party_said::Said) -> Said {
+    match said {
+        pb::party_said::Said::Input(pb::SaidInput { message, is_last }) => {
+            Said::Input(message.map(message_from_proto), is_last)
+        }
+        pb::party_said::Said::Vote(pb::SaidVote { passed, reason, score, reply }) => {
+            Said::Vote { passed, reason, score, reply }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -294,6 +329,7 @@ mod tests {
                 duration: Duration::from_millis(7),
                 usage: Some(usage()),
             }],
+            replayed: true,
             console: vec!["said".to_owned()],
         };
         let finished = Finished {
@@ -308,6 +344,17 @@ mod tests {
         };
         let payloads = [
             Payload::RunStarted(Box::new(run())),
+            Payload::CallSent { to: "a".to_owned(), digest: "00ff".to_owned() },
+            Payload::PartySaid {
+                by: "user".to_owned(),
+                digest: "01".to_owned(),
+                said: Said::Input(Some(Message::user("hi")), true),
+            },
+            Payload::PartySaid {
+                by: "judge".to_owned(),
+                digest: "02".to_owned(),
+                said: Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() },
+            },
             Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
             Payload::CheckpointReached { checkpoint: "c".to_owned() },
             Payload::CasePlanned {

@@ -8,7 +8,7 @@ use super::control as pb;
 use super::gate::{gate_from_proto, gate_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use crate::conversation::ToolMode;
-use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, RunSpec};
+use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, Replay, RunSpec};
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::usage::{Price, Prices};
@@ -65,6 +65,8 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         after: spec.hooks.after.as_ref().map(ToString::to_string).unwrap_or_default(),
         labels: spec.labels.iter().cloned().collect(),
         gate: gate_to_proto(&spec.gate),
+        replay_run_id: spec.replay.as_ref().map(|replay| replay.run_id.clone()).unwrap_or_default(),
+        replay_asks_validators: spec.replay.as_ref().is_some_and(|replay| replay.asks_validators),
     }
 }
 
@@ -186,6 +188,8 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         hooks: Hooks { before: hook("spec.before", &spec.before)?, after: hook("spec.after", &spec.after)? },
         labels: labels_from_proto(spec.labels)?,
         gate: gate_from_proto(spec.gate)?,
+        replay: some_text(spec.replay_run_id)
+            .map(|run_id| Replay { run_id, asks_validators: spec.replay_asks_validators }),
     })
 }
 

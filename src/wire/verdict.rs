@@ -41,6 +41,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
         messages_count: result.messages_count,
         earlier: result.earlier.iter().map(attempt_to_proto).collect(),
         console: result.console.clone(),
+        replayed: result.replayed,
     }
 }
 
@@ -126,6 +127,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
         messages_count: finished.messages_count,
         earlier: finished.earlier.into_iter().map(attempt_from_proto).collect::<Result<_, _>>()?,
         console: finished.console,
+        replayed: finished.replayed,
     })
 }
 

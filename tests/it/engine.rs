@@ -368,6 +368,7 @@ impl Setup {
                 parties: HashMap::new(),
                 scripts: None,
                 snapshot,
+                evidence: None,
                 done: Done::default(),
             },
             events,

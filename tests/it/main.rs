@@ -30,6 +30,7 @@ mod modules;
 mod processes;
 mod programs;
 mod python;
+mod replays;
 mod scenarios;
 mod script_tests;
 mod scripts;

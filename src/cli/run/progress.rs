@@ -90,6 +90,8 @@ impl Progress {
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
             | Payload::SnapshotTaken(_)
+            | Payload::CallSent { .. }
+            | Payload::PartySaid { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
             | Payload::Agent(_)

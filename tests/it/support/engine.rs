@@ -336,6 +336,7 @@ fn judge(
         data,
         tokens,
         cost_usd,
+        replayed: false,
     };
     let path: Arc<str> = suite.path.as_str().into();
     let mut log = Vec::new();

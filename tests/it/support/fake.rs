@@ -37,6 +37,7 @@ pub(crate) struct Asked {
 pub(crate) struct Fake {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
+    judged: Arc<Mutex<u32>>,
     _runtime: Runtime,
 }
 
@@ -73,13 +74,13 @@ impl Script {
         let runtime = runtime.expect("a runtime");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let asked = Arc::clone(&self.asked);
+        let (asked, judged) = (Arc::clone(&self.asked), Arc::clone(&self.judged));
         let server = tonic::transport::Server::builder()
             .add_service(AgentEndpointServer::new(self.clone()))
             .add_optional_service(self.judge.is_some().then(|| ValidatorServer::new(self.clone())))
             .add_optional_service(self.write.is_some().then(|| GeneratorServer::new(self)));
         runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        Fake { url: format!("grpc://{address}"), asked, _runtime: runtime }
+        Fake { url: format!("grpc://{address}"), asked, judged, _runtime: runtime }
     }
 }
 
@@ -87,6 +88,11 @@ impl Fake {
     /// Every call of the agent so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often it was asked for a verdict so far.
+    pub(crate) fn judged(&self) -> u32 {
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -171,6 +171,7 @@ fn judge(case: &Case, exchange: Exchange, replies: &Replies, spec: &RunSpec, sui
         data: &data,
         tokens: None,
         cost_usd: None,
+        replayed: false,
     };
     check::judge(case, exchange, &context)
 }
@@ -542,6 +543,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         parties,
         scripts: None,
         snapshot: None,
+        evidence: None,
         done: Done::default(),
     };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));

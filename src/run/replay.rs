@@ -1,0 +1,337 @@
+//! Evidence of an earlier run in place of agents: what they answered then to what they are sent now.
+//!
+//! Every call is logged with a digest of what was sent and to whom, and so is every answer of a simulator or validator. A run
+//! that replays looks its own questions up by that; what was never asked has no answer, and its case cannot be judged. Of the
+//! earlier log only an index is held; what is needed of it is read when it is.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use super::LogClosed;
+use super::call::Call;
+use crate::conversation::{
+    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, Transcript,
+};
+use crate::event::{CaseRef, Payload, RunEvent, Said};
+use crate::peer::stream::Recording;
+use crate::suite::stub::Stub;
+use crate::verdict::{Blame, CaseResult, Cause};
+use crate::wire::call::{message_to_proto, tool_call_to_proto};
+use crate::wire::party::{Judgement, NextInput};
+
+/// Reads the events of the earlier log from one number to another.
+pub type ReadLog = Box<dyn Fn(u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, String>> + Send + Sync>;
+
+/// What an earlier run has to say.
+pub struct Evidence {
+    /// Its id.
+    pub run_id: String,
+    /// Whether validators are asked anew.
+    pub asks_validators: bool,
+    /// The agent, as it described itself then.
+    pub card: Option<AgentCard>,
+    index: Index,
+    read: ReadLog,
+}
+
+impl fmt::Debug for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Evidence({})", self.run_id)
+    }
+}
+
+/// Where an earlier log holds what: what was sent to whom, and where the answer stands.
+#[derive(Debug, Default)]
+pub struct Index {
+    places: HashMap<Key, Vec<Place>>,
+    /// The newest call of each case that goes on.
+    open: HashMap<CaseRef, (Key, usize)>,
+    snapshot: Option<JsonText>,
+}
+
+/// To whom, and the digest of what.
+type Key = (Arc<str>, Arc<str>);
+
+/// Where an answer stands.
+#[derive(Debug, Clone)]
+struct Place {
+    case: CaseRef,
+    turn: u32,
+    first: u64,
+    last: u64,
+}
+
+impl Index {
+    /// Takes the next event of the log.
+    pub fn take(&mut self, event: &RunEvent) {
+        if let Payload::SnapshotTaken(values) = &event.payload {
+            self.snapshot = Some(values.clone());
+        }
+        let Some(case) = &event.case else { return };
+        let (Payload::CallSent { to, digest } | Payload::PartySaid { by: to, digest, .. }) = &event.payload else {
+            if let Some((key, at)) = self.open.get(case)
+                && let Some(place) = self.places.get_mut(key).and_then(|places| places.get_mut(*at))
+            {
+                place.last = event.sequence;
+            }
+            if matches!(event.payload, Payload::CaseFinished(_) | Payload::AttemptFinished(_)) {
+                self.open.remove(case);
+            }
+            return;
+        };
+        let key: Key = (Arc::from(to.as_str()), Arc::from(digest.as_str()));
+        let places = self.places.entry(key.clone()).or_default();
+        places.push(Place { case: case.clone(), turn: event.turn, first: event.sequence, last: event.sequence });
+        if matches!(event.payload, Payload::CallSent { .. }) {
+            self.open.insert(case.clone(), (key, places.len() - 1));
+        }
+    }
+
+    /// The answer that fits best: that of the same case and repetition, else of another repetition, else of any case. Of several
+    /// attempts the last one counts.
+    fn find(&self, to: &str, digest: &str, case: &CaseRef) -> Option<&Place> {
+        let places = self.places.get(&(Arc::from(to), Arc::from(digest)))?;
+        let is_same = |place: &&Place| place.case.suite == case.suite && place.case.case_id == case.case_id;
+        let exact = places.iter().filter(is_same).filter(|place| place.case.repeat == case.repeat);
+        exact.max_by_key(|place| place.case.attempt).or_else(|| places.iter().rfind(is_same)).or_else(|| places.last())
+    }
+}
+
+impl Evidence {
+    /// Evidence of a run whose log is indexed.
+    #[must_use]
+    pub fn new(run_id: String, asks_validators: bool, card: Option<AgentCard>, index: Index, read: ReadLog) -> Self {
+        Self { run_id, asks_validators, card, index, read }
+    }
+
+    /// The agent as it was, which could do whatever it was asked to do.
+    pub(super) fn description(&self) -> Description {
+        let capabilities = ["tools.stub", "tools.routing", "attachments"].map(str::to_owned).into();
+        Description { revision: 1, card: self.card.clone().unwrap_or_default(), capabilities, ..Description::default() }
+    }
+
+    /// The values of snapshot tokens that held then, if somebody was asked for them.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<JsonText> {
+        self.index.snapshot.clone()
+    }
+
+    fn miss(&self, what: &str) -> String {
+        format!("the run {} holds no answer: {what}", self.run_id)
+    }
+
+    /// What the agent answered to a call; its events are written to the log of this run, too.
+    pub(super) async fn call(&self, call: &Call<'_>, digest: &str) -> Result<Exchange, LogClosed> {
+        let miss = |what: &str| Exchange { failure: Some(Failure::Suite(self.miss(what))), ..Exchange::default() };
+        let Some(place) = self.index.find(&call.invocation.agent_id, digest, call.case) else {
+            return Ok(miss("the agent was sent something else then"));
+        };
+        let events = match self.events(place).await {
+            Ok(events) => events,
+            Err(why) => return Ok(miss(&why)),
+        };
+        for event in &events {
+            if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. }) {
+                call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
+            }
+        }
+        Ok(exchange(&events, place.turn).unwrap_or_else(|| miss("the call did not come to an end then")))
+    }
+
+    /// What a simulator or validator said to a question.
+    ///
+    /// # Errors
+    /// When it was not asked that, or the log cannot be read.
+    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef, vote: usize) -> Result<Said, String> {
+        let miss = || self.miss(&format!("{by:?} was asked something else then"));
+        // The votes on one answer are one question, asked several times.
+        let all = self.index.places.get(&(Arc::from(by), Arc::from(digest))).ok_or_else(miss)?;
+        let best = self.index.find(by, digest, case).ok_or_else(miss)?;
+        let place = all.iter().filter(|place| place.case == best.case).nth(vote).ok_or_else(miss)?;
+        let events = self.events(place).await?;
+        let said = events.iter().find_map(|event| match &event.payload {
+            Payload::PartySaid { said, .. } => Some(said.clone()),
+            _ => None,
+        });
+        said.ok_or_else(miss)
+    }
+
+    async fn events(&self, place: &Place) -> Result<Vec<Arc<RunEvent>>, String> {
+        let mut events = (self.read)(place.first, place.last).await?;
+        events.retain(|event| event.case.as_ref() == Some(&place.case));
+        Ok(events)
+    }
+}
+
+/// A call as its events tell it; `None`: it has no end, and the case does not say why.
+fn exchange(events: &[Arc<RunEvent>], turn: u32) -> Option<Exchange> {
+    let mut recording = Recording::default();
+    let (mut said, mut verdict): (Option<&str>, Option<&CaseResult>) = (None, None);
+    let mut seq = 0;
+    for event in events {
+        match &event.payload {
+            Payload::Agent(agent) => {
+                // Text deltas are not stored, so the numbers have gaps.
+                seq += 1;
+                let numbered = AgentEvent { seq, ..agent.clone() };
+                if let Err(broken) = recording.take(&numbered, 0, agent.elapsed.unwrap_or_default()) {
+                    return Some(recording.into_exchange(Some(Failure::Protocol(broken))));
+                }
+            }
+            Payload::TurnFinished(finished) if event.turn == turn => said = Some(&finished.output),
+            Payload::CaseFinished(result) | Payload::AttemptFinished(result) => verdict = Some(result),
+            _ => {}
+        }
+    }
+    let failure = if recording.is_finished() { recording.failure() } else { Some(ending(verdict?)?) };
+    let mut exchange = recording.into_exchange(failure);
+    let of_one_call = verdict.filter(|result| result.turns.is_empty()).map(|result| &result.transcript);
+    if exchange.transcript.response.is_empty() {
+        let text = said.or(of_one_call.map(|transcript| transcript.response.as_str()));
+        text.unwrap_or_default().clone_into(&mut exchange.transcript.response);
+    }
+    if let Some(Transcript { duration, .. }) = of_one_call {
+        exchange.transcript.duration = *duration;
+    }
+    Some(exchange)
+}
+
+/// Why a call has no end, as far as the verdict tells.
+fn ending(result: &CaseResult) -> Option<Failure> {
+    let error = || result.error.clone().unwrap_or_default();
+    match (result.cause?, result.blame) {
+        (Cause::Timeout, Some(Blame::Agent)) => Some(Failure::Timeout),
+        (Cause::AgentError, Some(Blame::Network)) => Some(Failure::Lost(error())),
+        (Cause::ProtocolViolation, _) => Some(Failure::Protocol(error())),
+        _ => None,
+    }
+}
+
+/// What a digest is made of: each piece with its length before it.
+struct Pieces(Sha256);
+
+impl Pieces {
+    fn of(kind: &str) -> Self {
+        let mut pieces = Self(Sha256::new());
+        pieces.add(kind.as_bytes());
+        pieces
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        self.0.update((piece.len() as u64).to_be_bytes());
+        self.0.update(piece);
+    }
+
+    fn messages(&mut self, messages: &[Message]) {
+        self.add(&(messages.len() as u64).to_be_bytes());
+        for message in messages {
+            self.add(&message_to_proto(message).encode_to_vec());
+        }
+    }
+
+    /// 128 bits are enough to tell questions apart.
+    fn digest(self) -> String {
+        hex::encode(&self.0.finalize()[..16])
+    }
+}
+
+/// The digest of what an agent is sent: all that its answer may depend on, and no ids.
+pub(super) fn digest_of_call(call: &Invocation, stubs: Option<&[(String, Stub)]>) -> String {
+    let mut pieces = Pieces::of("call");
+    pieces.messages(&call.messages);
+    pieces.add(call.options.as_ref().map_or("", JsonText::as_str).as_bytes());
+    pieces.add(format!("{:?} {:?}", call.tool_mode, call.max_model_turns).as_bytes());
+    for (tool, stub) in stubs.unwrap_or_default() {
+        pieces.add(tool.as_bytes());
+        pieces.add(stub.text().as_bytes());
+    }
+    pieces.digest()
+}
+
+/// The digest of what a simulator is asked.
+pub(super) fn digest_of_input(asked: &NextInput<'_>) -> String {
+    let mut pieces = Pieces::of("input");
+    pieces.add(asked.persona.as_bytes());
+    pieces.add(asked.goal.as_bytes());
+    pieces.messages(asked.conversation);
+    pieces.add(asked.options.stringify().as_bytes());
+    pieces.digest()
+}
+
+/// The digest of what a validator is asked.
+pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
+    let mut pieces = Pieces::of("judgement");
+    pieces.add(asked.output.as_bytes());
+    pieces.add(asked.criteria.as_bytes());
+    pieces.messages(asked.conversation);
+    for call in asked.tool_calls {
+        pieces.add(&tool_call_to_proto(call).encode_to_vec());
+    }
+    pieces.add(asked.options.stringify().as_bytes());
+    pieces.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::conversation::ToolMode;
+    use crate::json::Json;
+    use crate::suite::stub::read_all;
+
+    fn invocation() -> Invocation {
+        Invocation {
+            agent_id: "a".to_owned(),
+            run_id: "r".to_owned(),
+            suite: "s".to_owned(),
+            case_id: "c".to_owned(),
+            repeat: 1,
+            attempt: 1,
+            turn: 1,
+            invocation_id: "i".to_owned(),
+            conversation_id: "v".to_owned(),
+            messages: vec![Message::user("hi")],
+            options: JsonText::new(r#"{"x": 1}"#).ok(),
+            tool_mode: ToolMode::Live,
+            max_model_turns: None,
+            budget: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_digest_is_of_what_an_answer_may_depend_on() {
+        let stubs = |text: &str| read_all(&Json::parse(text).expect("JSON")).expect("stubs");
+        let weather = stubs(r#"{"weather": {"$delayMs": 5, "$value": {"sun": true}}}"#);
+        let digest = digest_of_call(&invocation(), Some(&weather));
+        let same = Invocation {
+            run_id: "other".to_owned(),
+            case_id: "other".to_owned(),
+            repeat: 7,
+            attempt: 2,
+            invocation_id: "other".to_owned(),
+            budget: Duration::from_mins(1),
+            ..invocation()
+        };
+        let written = stubs("\n\n{\"weather\":\n {\"$value\": {\"sun\": true}, \"$delayMs\": 5}}");
+        assert_eq!(digest_of_call(&same, Some(&written)), digest, "ids, times and layout are not part of it");
+        let others = [
+            Invocation { messages: vec![Message::user("ho")], ..invocation() },
+            Invocation { messages: vec![Message::user("hi"), Message::user("")], ..invocation() },
+            Invocation { options: JsonText::new(r#"{"x": 2}"#).ok(), ..invocation() },
+            Invocation { tool_mode: ToolMode::Stub, ..invocation() },
+            Invocation { max_model_turns: Some(3), ..invocation() },
+        ];
+        for other in others {
+            assert_ne!(digest_of_call(&other, Some(&weather)), digest, "{other:?}");
+        }
+        for other in [r#"{"weather": {"sun": true}}"#, r#"{"weather": {"$error": "no"}}"#, r#"{"other": 1}"#] {
+            assert_ne!(digest_of_call(&invocation(), Some(&stubs(other))), digest, "{other}");
+        }
+    }
+}
