@@ -21,10 +21,11 @@ const FORGECTL: &str = env!("CARGO_BIN_EXE_forgectl");
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let benches: [(&str, fn()); 5] = [
+    let benches: [(&str, fn()); 6] = [
         ("throughput against a bare loop", runs::throughput),
         ("a hundred thousand cases", runs::many_cases),
         ("first dispatch", runs::first_dispatch),
+        ("hung calls", runs::hung_calls),
         ("script assertions", scripts::script_assertions),
         ("neighbours of hostile scripts", scripts::neighbours),
     ];

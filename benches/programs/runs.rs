@@ -12,7 +12,7 @@ use forge::wire::agent::invoke_response::Event;
 use forge::wire::call::start_to_proto;
 use tonic::transport::Channel;
 
-use super::{DAEMON, FORGECTL, Server, cases, forgectl, median, peak_memory, place};
+use super::{DAEMON, FORGECTL, SIDECAR, Server, cases, forgectl, median, peak_memory, percentile, place};
 
 /// Calls at the same time.
 const PARALLEL: usize = 64;
@@ -153,6 +153,60 @@ pub(crate) fn first_dispatch() {
         }
         times.sort_by(f64::total_cmp);
         println!("  from the start of forgectl to the first case sent, of {count}: {:.0} ms", times[2] * 1e3);
+    }
+}
+
+/// 1,000 calls that hang at the same time: how late their cases end, and how soon others take their places. Once at one agent,
+/// once spread over ten, of which five do not react to a cancel.
+pub(crate) fn hung_calls() {
+    const HUNG: usize = 1_000;
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    for agents in [1, 10] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        let quick = r#"{"on": "quick", "events": [{"text": "hello"}]}"#;
+        let script = |hang: &str| format!(r#"{{"replies": [{quick}, {{"on": "*", "events": [{hang}]}}]}}"#);
+        std::fs::write(folder.join("hang.json"), script(r#"{"hang": true}"#)).expect("writes");
+        std::fs::write(folder.join("wait.json"), script(r#"{"wait_ms": 600000}, {"text": "late"}"#)).expect("writes");
+        std::fs::write(folder.join("daemon.toml"), format!("max_parallel_runs = {agents}\n")).expect("writes");
+        let each = HUNG / agents;
+        let case = |n: usize| {
+            let input = if n < each { "slow" } else { "quick" };
+            format!("{{\"id\": \"{input}{n}\", \"input\": \"{input}\", \"timeout\": \"{}s\"}}\n", TIMEOUT.as_secs())
+        };
+        std::fs::write(folder.join("suite.jsonl"), (0..2 * each).map(case).collect::<String>()).expect("writes");
+        let servers: Vec<Server> = (0..agents)
+            .map(|n| Server::start(SIDECAR, folder, &["script", if n % 2 == 0 { "hang.json" } else { "wait.json" }]))
+            .collect();
+        let daemon = Server::start(DAEMON, folder, &["--data-dir", "data", "--config", "daemon.toml"]);
+        let daemon_url = format!("http://{}", daemon.address);
+        let parallel = each.to_string();
+        let runs: Vec<String> = servers
+            .iter()
+            .map(|agent| {
+                let url = format!("grpc://{}", agent.address);
+                let args =
+                    ["run", "suite.jsonl", "-n", &url, "--daemon", &daemon_url, "--parallel", &parallel, "--detach"];
+                forgectl(folder, &args).trim().to_owned()
+            })
+            .collect();
+        let (mut late, mut waited) = (Vec::new(), Vec::new());
+        for run in runs {
+            let cases = super::scripts::cases_of(folder, &daemon_url, &run);
+            let (hung, quick): (Vec<_>, Vec<_>) = cases.iter().partition(|(id, ..)| id.starts_with("slow"));
+            assert_eq!((hung.len(), quick.len()), (each, each), "every case has an end");
+            late.extend(hung.iter().map(|(_, began, ended)| ended.saturating_sub(*began).saturating_sub(TIMEOUT)));
+            // The first place is free when the first time is up, and so on.
+            let mut due: Vec<Duration> = hung.iter().map(|(_, began, _)| *began + TIMEOUT).collect();
+            let mut taken: Vec<Duration> = quick.iter().map(|(_, began, _)| *began).collect();
+            due.sort_unstable();
+            taken.sort_unstable();
+            waited.extend(taken.iter().zip(&due).map(|(taken, due)| taken.saturating_sub(*due)));
+        }
+        let most = waited.iter().max().expect("a place");
+        println!("  {HUNG} calls that hang, at {agents} agents, with {TIMEOUT:?} each:");
+        println!("    99th percentile of the time beyond that: {:.0?} (has to be under 100ms)", percentile(late, 0.99));
+        println!("    the last place is taken by another case {most:.0?} after its time was up (has to be under 1s)");
     }
 }
 

@@ -90,9 +90,14 @@ pub(crate) fn neighbours() {
 
 /// Times of the cases of a run, from their start to their verdict, when it is over.
 fn case_times(folder: &Path, daemon: &str, run: &str) -> Vec<Duration> {
+    cases_of(folder, daemon, run).into_iter().map(|(_, began, ended)| ended.saturating_sub(began)).collect()
+}
+
+/// The cases of a run with the times of their start and their verdict, when it is over.
+pub(crate) fn cases_of(folder: &Path, daemon: &str, run: &str) -> Vec<(String, Duration, Duration)> {
     let log = forgectl(folder, &["watch", run, "--cases", "--daemon", daemon]);
     let mut started = std::collections::HashMap::new();
-    let mut times = Vec::new();
+    let mut cases = Vec::new();
     for line in log.lines() {
         // 08:55:36.792  fine  started (single)
         let mut parts = line.splitn(3, "  ");
@@ -102,11 +107,11 @@ fn case_times(folder: &Path, daemon: &str, run: &str) -> Vec<Duration> {
         if what.starts_with("started") {
             started.insert(id, at);
         } else if let Some(began) = started.remove(id) {
-            times.push(at.saturating_sub(began));
+            cases.push((id.to_owned(), began, at));
         }
     }
-    assert!(!times.is_empty(), "no case in the log: {log}");
-    times
+    assert!(!cases.is_empty(), "no case in the log: {log}");
+    cases
 }
 
 /// A time of day.

@@ -121,7 +121,7 @@ pub fn of_store(error: &StoreError) -> Status {
         StoreError::Full(_) => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", message),
         StoreError::NotOver(_) => with_reason(Code::FailedPrecondition, "RUN_NOT_OVER", message),
         StoreError::Over(_) => with_reason(Code::FailedPrecondition, "RUN_OVER", message),
-        StoreError::Newer(_) | StoreError::Database(_) | StoreError::Corrupt(_) => {
+        StoreError::Newer(_) | StoreError::InUse | StoreError::Database(_) | StoreError::Corrupt(_) => {
             with_reason(Code::DataLoss, "STORE_FAILED", message)
         }
     }

@@ -292,9 +292,10 @@ fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult)
     (delay, result)
 }
 
-/// Text deltas are not stored: they make up most of a stream, and the answer holds their text.
+/// Text deltas are not stored: they make up most of a stream, and the answer holds their text. Nor is it worth a word that a call
+/// was accepted, which was sent.
 async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), LogClosed> {
-    if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
+    if matches!(event.kind, AgentEventKind::TextDelta { .. } | AgentEventKind::Accepted { .. }) {
         return Ok(());
     }
     call.shared.journal.case(call.case, call.invocation.turn, Payload::Agent(event)).await

@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::gate::GateWatch;
 use super::script::{hooks, test};
 use super::{LogClosed, Shared, dynamic, key_of};
-use crate::check::framework::{Replies, Reply};
+use crate::check::framework::{Replies, Reply, questions};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
 use crate::event::{CaseRef, Payload};
@@ -173,10 +173,12 @@ async fn drive(
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
             Ok(judge(shared, loaded, exchange, &started, Replies::new()).await)
         }
+        // Apart, so that the task of every other case is small: it is moved about a few times.
         (Mode::Dynamic(dialogue), None) => {
-            dynamic::run(&dynamic::Drive { shared, loaded, case_ref, dialogue, started }).await
+            let drive = dynamic::Drive { shared, loaded, case_ref, dialogue, started };
+            Box::pin(dynamic::run(&drive)).await
         }
-        (Mode::Test(test), None) => test::run(shared, loaded, case_ref, test, &started).await,
+        (Mode::Test(test), None) => Box::pin(test::run(shared, loaded, case_ref, test, &started)).await,
         (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, loaded, case_ref, &started).await,
     }
 }
@@ -215,7 +217,7 @@ async fn standard(
             .await?;
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
-    let replies = if exchange.failure.is_none() {
+    let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
         let belongs = Belongs {
             run_id: shared.run_id.clone(),
             suite: loaded.suite.path.clone(),
@@ -231,7 +233,7 @@ async fn standard(
                 let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
                 return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
             }
-            replies = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock) => replies,
+            replies = Box::pin(ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock)) => replies,
         }
     } else {
         Replies::new()

@@ -1,8 +1,10 @@
 //! The SQL: everything that is asked of the database, in words that SQLite and PostgreSQL both know.
 
+use std::fmt;
+use std::fs::{File, TryLockError};
 use std::path::Path;
-use std::sync::Once;
-use std::time::Duration;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use prost::Message as _;
@@ -20,15 +22,36 @@ use crate::wire::run::{run_from_proto, run_to_proto};
 const CONNECTIONS: u32 = 4;
 /// Time for a connection, and for a lock of the database.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most rows of one statement: PostgreSQL and SQLite take at least 32,766 values.
-const ROWS: usize = 512;
+/// Most rows of one statement: each value is looked for among all of them.
+const ROWS: usize = 64;
 
 static DRIVERS: Once = Once::new();
+
+/// Names the lock of a daemon among those of a PostgreSQL database.
+const LOCK: i64 = 0x464f_5247_4501;
 
 /// An open database, with the tables of this version.
 #[derive(Debug, Clone)]
 pub(super) struct Database {
     pool: AnyPool,
+    /// What keeps other daemons out, as long as it is there.
+    _guard: Arc<Guard>,
+}
+
+/// Two daemons on one database would take up each other's runs.
+enum Guard {
+    /// The database stands in a directory that is locked.
+    Directory,
+    /// A locked file beside that of SQLite.
+    File(#[expect(dead_code, reason = "held, not used")] File),
+    /// A session of PostgreSQL that holds a lock.
+    Session(#[expect(dead_code, reason = "held, not used")] tokio::sync::Mutex<AnyConnection>),
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
+    }
 }
 
 /// Some events of a run that follow each other, as they are stored.
@@ -109,7 +132,8 @@ pub struct Filter {
 
 impl Database {
     /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or `postgres://…`.
-    pub(super) async fn open(url: &str) -> Result<Self, StoreError> {
+    /// `is_guarded`: nobody else can have it.
+    pub(super) async fn open(url: &str, is_guarded: bool) -> Result<Self, StoreError> {
         // Made if it is not there, as the default is.
         let url = &match url.strip_prefix("sqlite:") {
             Some(rest) if !rest.contains("mode=") => {
@@ -124,7 +148,15 @@ impl Database {
         if is_sqlite {
             prepare(&mut first).await?;
         }
-        first.close().await?;
+        let guard = match file_of(url) {
+            _ if is_guarded => Guard::Directory,
+            Some(file) => Guard::File(lock_file(file)?),
+            None if is_sqlite => Guard::Directory,
+            None => {
+                lock_session(&mut first).await?;
+                Guard::Session(tokio::sync::Mutex::new(first))
+            }
+        };
         let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
         let options = options.after_connect(move |connection, _| {
             Box::pin(async move {
@@ -143,7 +175,7 @@ impl Database {
             }
             other => StoreError::Database(super::chain(&other)),
         })?;
-        Ok(Self { pool })
+        Ok(Self { pool, _guard: Arc::new(guard) })
     }
 
     /// The address of a SQLite database in a file.
@@ -287,7 +319,7 @@ impl Database {
         }
         let conditions = if conditions.is_empty() { "1 = 1".to_owned() } else { conditions.join(" AND ") };
         // Ids of runs are in the order of time.
-        let sql = format!("SELECT body FROM runs WHERE {conditions} ORDER BY run_id DESC LIMIT {limit}");
+        let sql = format!("SELECT body, run_id FROM runs WHERE {conditions} ORDER BY run_id DESC LIMIT {limit}");
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for text in texts {
             query = query.bind(text);
@@ -296,7 +328,16 @@ impl Database {
             query = query.bind(at);
         }
         let rows = query.fetch_all(&self.pool).await?;
-        rows.iter().map(read_run).collect()
+        let readable = rows.iter().filter_map(|row| match read_run(row) {
+            Ok(run) => Some(run),
+            // One that cannot be read does not hide the others.
+            Err(error) => {
+                let run_id: Option<String> = get(row, 1).ok();
+                tracing::error!(run = ?run_id, %error, "a run in the store cannot be read");
+                None
+            }
+        });
+        Ok(readable.collect())
     }
 
     /// Ids of all runs but the newest so many that are over.
@@ -382,6 +423,39 @@ impl Database {
     /// Closes all connections; what was committed is in the file.
     pub(super) async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// The file of a SQLite database; `None`: it is in no file, or it is no SQLite.
+fn file_of(url: &str) -> Option<&str> {
+    let path = url.strip_prefix("sqlite://")?;
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    Some(path).filter(|path| !path.is_empty() && *path != ":memory:")
+}
+
+fn lock_file(database: &str) -> Result<File, StoreError> {
+    let path = format!("{database}.lock");
+    let failed = |error: std::io::Error| StoreError::Database(format!("{path}: {error}"));
+    let file = File::create(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Takes the lock of PostgreSQL that a daemon holds; the session of one that was killed may last a moment longer.
+async fn lock_session(session: &mut AnyConnection) -> Result<(), StoreError> {
+    let begun = Instant::now();
+    loop {
+        let row = sqlx::query("SELECT pg_try_advisory_lock($1)").bind(LOCK).fetch_one(&mut *session).await?;
+        if get::<bool>(&row, 0)? {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(StoreError::InUse);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

@@ -58,6 +58,9 @@ pub enum StoreError {
     /// The database was used by a later version of this program.
     #[error("the store was written by a newer version of forge-daemon (its tables have version {0}); use that version")]
     Newer(i64),
+    /// Another daemon has it.
+    #[error("the store is in use by another daemon")]
+    InUse,
     /// The database does not do what it is asked.
     #[error("the store: {0}")]
     Database(String),
@@ -105,7 +108,8 @@ impl Store {
     /// When it cannot be opened, or is not for this version.
     pub async fn open(url: Option<&str>, data_dir: &Path, max_runs: usize) -> Result<Self, StoreError> {
         let file = || Database::file_url(&data_dir.join(FILE));
-        let database = Database::open(&url.map_or_else(file, str::to_owned)).await?;
+        // The data directory belongs to one daemon.
+        let database = Database::open(&url.map_or_else(file, str::to_owned), url.is_none()).await?;
         let writer = Writer::start(database.clone());
         Ok(Self { max_runs, database, writer, live: Mutex::default(), creating: tokio::sync::Mutex::default() })
     }

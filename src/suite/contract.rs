@@ -11,7 +11,7 @@ use super::error::SuiteErrors;
 use super::reader::Reader;
 use super::script::Hooks;
 use super::template::value_text;
-use super::{Case, DEFAULT_MAX_TURNS, Defaults, Dialect, Labels, Mode, Suite, Tier, expect, stem, stub};
+use super::{Case, DEFAULT_MAX_TURNS, Defaults, Dialect, Labels, Mode, Suite, Tier, bad_id, expect, stem, stub};
 use crate::conversation::Message;
 use crate::json::{Json, Value};
 
@@ -117,7 +117,7 @@ impl Reader<'_> {
         let id = match json.get("id") {
             Some(id) => match id.as_str() {
                 Some("") => Err((id.line, "the id of a case must not be empty".to_owned())),
-                Some(text) => Ok(text.to_owned()),
+                Some(text) => bad_id(text).map_or_else(|| Ok(text.to_owned()), |why| Err((id.line, why))),
                 None => Err((id.line, format!("the id of a case must be a text, not {}", id.kind()))),
             },
             None => Err((json.line, "a case needs an id".to_owned())),

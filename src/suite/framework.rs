@@ -18,7 +18,9 @@ use super::reader::Reader;
 use super::script::{Hooks, ScriptRef};
 use super::text::Text;
 use super::timeout::Timeout;
-use super::{Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, of_file, stem};
+use super::{
+    Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, bad_id, of_file, stem,
+};
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
 use crate::json::{Json, Value};
 
@@ -398,6 +400,11 @@ impl Reader<'_> {
             self.error(json.line, "id", message, None);
             return None;
         };
+        if let Some(why) = bad_id(id) {
+            lines.insert(format!("line {}", json.line), json.line);
+            self.error(json.line, "id", why, None);
+            return None;
+        }
         self.case = Some(id.to_owned());
         if let Some(first) = lines.get(id) {
             let hint = "results and baselines are keyed by id".to_owned();

@@ -374,3 +374,15 @@ fn stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.split('.').next().unwrap_or(name)
 }
+
+/// Longest id of a case, in bytes: it is a key in databases.
+const MAX_ID_BYTES: usize = 1_000;
+
+/// Why a text cannot be the id of a case.
+fn bad_id(id: &str) -> Option<String> {
+    if id.contains('\0') {
+        return Some("the id of a case must not hold the character U+0000".to_owned());
+    }
+    let too_long = || format!("the id of a case has {} bytes, at most {MAX_ID_BYTES} are allowed", id.len());
+    (id.len() > MAX_ID_BYTES).then(too_long)
+}

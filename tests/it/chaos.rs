@@ -76,6 +76,12 @@ fn killed_with_postgres() {
     let address = format!("http://{}", daemon.address());
     let list = place.run(&["runs", "list", "--daemon", &address]);
     assert!(list.stdout.contains("failed"), "{}{}", list.stdout, list.stderr);
+    // And a third one is kept out: two would take up each other's runs.
+    let mut third = command(DAEMON, place.path());
+    third.args(["--listen", "127.0.0.1:0", "--data-dir", "third", "--store", &url]);
+    let ended = Running::start(third).end_within(Duration::from_mins(1));
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the store is in use by another daemon"), "{}", ended.stderr);
 }
 
 fn kill(kills: usize, count: usize, store: Option<&str>) {

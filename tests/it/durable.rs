@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::processes::{DAEMON, Place, Running, command};
 
@@ -199,8 +199,71 @@ fn stores_that_cannot_be_used() {
         assert!(complaints.len() == 1 && complaints[0].contains(why), "{data}: {}", ended.stderr);
     }
     assert!(Path::new(&database).exists());
-    // One that is named and not there yet is made.
+    // One that is named and not there yet is made, and is for one daemon at a time.
     let mut made = start("x", &["--store", "sqlite://made.db"]);
     made.address();
     assert!(place.path().join("made.db").exists());
+    let second = start("y", &["--store", "sqlite://made.db"]).end();
+    assert_eq!(second.code, Some(3), "{}", second.stderr);
+    assert!(second.stderr.contains("the store is in use by another daemon"), "{}", second.stderr);
+}
+
+#[test]
+fn a_run_that_cannot_be_read_hides_no_other() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("t.jsonl", &cases("x", 1));
+    for _ in 0..2 {
+        place.run(&["run", "t.jsonl", "-n", &agent, "--daemon", &url, "-q"]);
+    }
+    daemon.signal("KILL");
+    drop(daemon);
+    let spoil = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(\"update runs set body = x'ff', state = 'running', \
+                 finished_at = null where run_id = (select min(run_id) from runs)\"); db.commit()";
+    let database = place.path().join("daemon/data/forge.db");
+    assert!(Command::new("python3").args(["-c", spoil]).arg(&database).status().expect("python3 runs").success());
+    let _daemon = place.daemon_at(&url);
+    let list = place.run(&["runs", "list", "--daemon", &url]);
+    assert_eq!((list.code, list.stdout.lines().count()), (Some(0), 1), "{}{}", list.stdout, list.stderr);
+}
+
+/// A file may have so many blocks of 512 bytes and no more: that is what a full disk looks like.
+#[test]
+fn a_full_disk() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("few.jsonl", &cases("few", 3));
+    place.write("many.jsonl", &cases("many", 3_000));
+    std::fs::create_dir(place.path().join("daemon")).expect("a folder");
+    let mut daemon = Command::new("sh");
+    let full = format!("trap '' XFSZ; ulimit -f 1200; exec {DAEMON} --listen 127.0.0.1:0 --data-dir data");
+    daemon.args(["-c", &full]).current_dir(place.path().join("daemon"));
+    let mut daemon = Running::start(daemon);
+    let url = format!("http://{}", daemon.address());
+    let run = |suite: &str, file: &str| {
+        let args = ["run", suite, "-n", &agent, "--daemon", &url, "--parallel", "16", "-o", file, "-q", "--wait", "5s"];
+        Running::start(place.forgectl(&args)).end_within(Duration::from_secs(90))
+    };
+    let before = run("few.jsonl", "few.json");
+    assert_eq!(before.code, Some(0), "{}{}", before.stdout, before.stderr);
+    let full = run("many.jsonl", "many.json");
+    assert_eq!(full.code, Some(3), "a verdict that is not stored is none: {}{}", full.stdout, full.stderr);
+    assert!(full.stderr.contains("cannot be written") || full.stderr.contains("the store"), "{}", full.stderr);
+    assert!(!place.path().join("many.json").exists(), "there is no result of it");
+    // What was stored stays readable.
+    let id = place.json("few.json")["runId"].as_str().expect("an id").to_owned();
+    let show = place.run(&["runs", "show", &id, "--daemon", &url]);
+    assert!(show.stdout.contains("Passed:  3\n"), "{}{}", show.stdout, show.stderr);
+    assert!(!daemon.has_ended(), "the daemon is still there");
+    // With room again, the run goes on as if nothing had been.
+    daemon.signal("KILL");
+    drop(daemon);
+    let _daemon = place.daemon_at(&url);
+    let list = || place.run(&["runs", "list", "--daemon", &url, "--suite", "many.jsonl"]).stdout;
+    let begun = Instant::now();
+    while !list().contains("passed") && begun.elapsed() < Duration::from_mins(1) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(list().contains("3000/3000"), "{}", list());
 }

@@ -89,7 +89,7 @@ pub(in crate::run) async fn before(
 ) -> Result<Result<(Passed, Vec<String>), CaseResult>, LogClosed> {
     let Some(hook) = &loaded.case.hooks.before else { return Ok(Ok((None, Vec::new()))) };
     let arguments = case_json(&loaded.case).map(|case| vec![case]);
-    let called = call(shared, hook, loaded, case_ref, arguments, timeout);
+    let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout));
     let (answer, console) = tokio::select! {
         biased;
         () = shared.control.cancel.cancelled() => {
@@ -127,7 +127,8 @@ pub(in crate::run) async fn after(
         let told = result_json(&loaded.case.id, &result)?;
         Ok(vec![case_json(&loaded.case)?, told, data.unwrap_or(null()?)])
     })();
-    let (answer, console) = call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)).await?;
+    let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)));
+    let (answer, console) = called.await?;
     result.console.extend(console);
     if let Err(why) = answer {
         let error = format!("script error: after ({hook}): {why}");
