@@ -22,7 +22,7 @@ use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, Replay, RunSpec};
 use crate::run::replay::{Evidence, Index};
-use crate::run::{Control, Done, Farewells, Job, RunScripts, execute, suite_infos};
+use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Change, Store, StoreError};
@@ -274,7 +274,8 @@ impl Manager {
 
     /// How far a run came, by its log.
     async fn done(&self, run: &Run) -> Result<Done, StoreError> {
-        let mut done = Done { events: run.last_sequence, ..Done::default() };
+        let results = run.spec.hooks.after.is_some().then(Results::default);
+        let mut done = Done { events: run.last_sequence, results, ..Done::default() };
         let mut after = 0;
         loop {
             let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;

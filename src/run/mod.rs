@@ -45,7 +45,8 @@ use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
 use replay::Evidence;
-use script::hooks::{Results, after_run, before_run};
+pub use script::hooks::Results;
+use script::hooks::{after_run, before_run};
 pub use script::{JUDGES, RunScripts};
 
 /// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
@@ -272,6 +273,8 @@ pub struct Done {
     pub begun: HashMap<CaseKey, Begun>,
     /// The values of snapshot tokens, if somebody was asked for them.
     pub snapshot: Option<JsonText>,
+    /// What the script after the run is going to be told of it; `None`: there is no such script.
+    pub results: Option<Results>,
 }
 
 /// What is kept of a verdict.
@@ -305,6 +308,9 @@ impl Done {
                 self.begun.entry(key).or_default().earlier.push(Attempt::of(result));
             }
             (Payload::CaseFinished(result), Some(key), _) => {
+                if let (Some(results), Some(case)) = (&mut self.results, case) {
+                    results.keep(case, result);
+                }
                 self.begun.remove(&key);
                 self.left_out += u32::from(result.is_left_out());
                 self.finished.insert(key, Finished { outcome: result.outcome, tally: result.tally() });
@@ -377,7 +383,7 @@ pub async fn execute(
     let Job { run, plan, agent, baselines, parties, scripts, evidence, done, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
-    let results = run.spec.hooks.after.is_some().then(Mutex::default);
+    let results = run.spec.hooks.after.is_some().then(|| Mutex::new(done.results.unwrap_or_default()));
     let suites = plan.suites.clone();
     let chosen: Vec<Option<&Baseline>> = suites.iter().map(|suite| baseline_of(suite, &baselines)).collect();
     let shared = Shared {

@@ -267,3 +267,40 @@ fn a_full_disk() {
     }
     assert!(list().contains("3000/3000"), "{}", list());
 }
+
+/// What decides over the rest of a run is not forgotten with the daemon.
+#[test]
+fn ends_of_runs_over_a_restart() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("gate.jsonl", &cases("slow", 2));
+    let bad = r#"{"id": "bad", "input": "slow", "assertions": [{"type": "contains", "value": "never"}]}"#;
+    place.write(
+        "fast.jsonl",
+        &format!("{}{bad}\n{}", cases("slow", 4), cases("slow", 4).replace("\"id\": \"c", "\"id\": \"later")),
+    );
+    let run = |suite: &str, file: &str, more: &[&str]| {
+        let args = ["run", suite, "-n", &agent, "--daemon", &url, "-o", file];
+        Running::start(place.forgectl(&[&args[..], more].concat()))
+    };
+    place.write("told.jsonl", &cases("slow", 5));
+    let after = "export function After(context, results) { if (results.length !== 5) throw new Error(`told of ${results.length}`) }";
+    place.write("scripts/end.js", after);
+    let told = run("told.jsonl", "told.json", &["--after", "scripts:end.After"]);
+    let gated = run("gate.jsonl", "gate.json", &["--runs", "8", "--min-pass-rate", "50%"]);
+    let fast = run("fast.jsonl", "fast.json", &["--fail-fast"]);
+    std::thread::sleep(Duration::from_millis(900));
+    daemon.signal("KILL");
+    drop(daemon);
+    let _daemon = place.daemon_at(&url);
+    let (gated, fast, told) = (gated.end(), fast.end(), told.end());
+    assert_eq!(told.code, Some(0), "the script after it is told of all cases: {}{}", told.stdout, told.stderr);
+    assert_eq!(gated.code, Some(0), "{}{}", gated.stdout, gated.stderr);
+    let json = place.json("gate.json");
+    assert_eq!((&json["gate"]["passed"], &json["gate"]["leftOut"]), (&8.into(), &8.into()), "{}", json["gate"]);
+    assert_eq!(fast.code, Some(1), "{}{}", fast.stdout, fast.stderr);
+    let summary = &place.json("fast.json")["summary"];
+    let counts = ["passed", "errored", "skipped", "totalCases"].map(|key| summary[key].as_u64());
+    assert_eq!(counts, [Some(4), Some(0), Some(4), Some(9)], "{summary}");
+}

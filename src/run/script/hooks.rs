@@ -72,8 +72,8 @@ struct Assertion<'a> {
 }
 
 /// The results of a run so far, for the script after it.
-#[derive(Debug, Default)]
-pub(in crate::run) struct Results {
+#[derive(Debug, Clone, Default)]
+pub struct Results {
     told: Vec<Box<RawValue>>,
     bytes: usize,
 }
@@ -224,26 +224,33 @@ pub(in crate::run) async fn after_run(shared: &Shared, hook: &ScriptRef, data: P
     around(shared, hook, arguments).await.map(drop)
 }
 
-/// Keeps a result for the script after the run; when they are many, what the agent said is left out.
+/// Keeps a result for the script after the run.
 pub(in crate::run) fn keep(shared: &Shared, case: &CaseRef, result: &CaseResult) {
-    let Some(results) = &shared.results else { return };
-    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-    let whole = result_json(&case.case_id, result).ok().filter(|json| results.bytes + json.get().len() <= MAX_TOLD);
-    let short = || {
-        let short = TestResult {
-            id: &case.case_id,
-            status: status(result),
-            output: "",
-            error: None,
-            duration_ms: whole_millis(result.transcript.duration),
-            assertions: Vec::new(),
-            tool_calls: Vec::new(),
+    if let Some(results) = &shared.results {
+        results.lock().unwrap_or_else(PoisonError::into_inner).keep(case, result);
+    }
+}
+
+impl Results {
+    /// Keeps a result; when they are many, what the agent said is left out.
+    pub(in crate::run) fn keep(&mut self, case: &CaseRef, result: &CaseResult) {
+        let whole = result_json(&case.case_id, result).ok().filter(|json| self.bytes + json.get().len() <= MAX_TOLD);
+        let short = || {
+            let short = TestResult {
+                id: &case.case_id,
+                status: status(result),
+                output: "",
+                error: None,
+                duration_ms: whole_millis(result.transcript.duration),
+                assertions: Vec::new(),
+                tool_calls: Vec::new(),
+            };
+            to_raw_value(&short).ok()
         };
-        to_raw_value(&short).ok()
-    };
-    if let Some(json) = whole.or_else(short) {
-        results.bytes += json.get().len();
-        results.told.push(json);
+        if let Some(json) = whole.or_else(short) {
+            self.bytes += json.get().len();
+            self.told.push(json);
+        }
     }
 }
 
