@@ -439,6 +439,8 @@ pub struct Exchange {
     pub warnings: Vec<String>,
     /// The model behind the agent, if its model turns all name the same one.
     pub model: Option<String>,
+    /// Whether the last event of the agent holds the answer as a whole.
+    pub is_told_whole: bool,
 }
 
 /// What an agent says about itself.

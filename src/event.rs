@@ -4,10 +4,11 @@
 //! last `RunFinished`; every planned case has one `CaseFinished`, also when it was never started.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::conversation::{AgentCard, AgentEvent, Fault, JsonText, Message, ToolMode, ToolOutcome};
+use crate::conversation::{AgentCard, AgentEvent, Failure, Fault, JsonText, Message, ToolMode, ToolOutcome};
 use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
@@ -111,12 +112,18 @@ pub enum Payload {
         /// Whether the case has no stub for that tool.
         unstubbed: bool,
     },
-    /// The agent was sent a call.
-    CallSent {
-        /// How it is called.
+    /// A call of an agent is over; what it said stands before this.
+    CallEnded {
+        /// Its name; empty: the agent under test.
         to: String,
         /// Names what was sent: the same again has the same digest.
         digest: String,
+        /// Why there is no answer, if there is none.
+        failure: Option<Failure>,
+        /// The answer, where no event holds it as a whole.
+        response: Option<String>,
+        /// How long it took.
+        duration: Duration,
     },
     /// A simulator or validator answered.
     PartySaid {
@@ -266,7 +273,7 @@ impl Run {
             | Payload::CaseStarted { .. }
             | Payload::Agent(_)
             | Payload::StubServed { .. }
-            | Payload::CallSent { .. }
+            | Payload::CallEnded { .. }
             | Payload::PartySaid { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }

@@ -10,11 +10,13 @@ use super::follow::Follower;
 use super::{CliError, Exit, print};
 use crate::event::{Payload, Run};
 use crate::report::{printable, repeats};
-use crate::stats::Tally;
+use crate::stats::{Tally, fisher};
 use crate::verdict::gate::{CaseTally, Gate, Rate, judge};
 use crate::verdict::{CaseResult, Outcome};
 use crate::wire::control::Detail;
 
+/// From this chance on, a difference may be one by chance.
+const ALPHA: f64 = 0.05;
 /// Most cases of a list that are named.
 const MAX_NAMED: usize = 50;
 
@@ -45,6 +47,10 @@ struct Came {
 
 impl Came {
     fn add(&mut self, result: &CaseResult) {
+        if result.outcome == Outcome::Skipped && result.cause.is_none() {
+            // It was left out, as asked.
+            return;
+        }
         self.tally.add(result.tally());
         if result.outcome == Outcome::Passed {
             self.passed += 1;
@@ -58,8 +64,20 @@ impl Came {
         self.others == 0
     }
 
+    const fn all(&self) -> u32 {
+        self.passed + self.others
+    }
+
+    /// Whether it came out worse than before: of repetitions more than chance would do.
+    fn is_worse_than(&self, before: &Self) -> bool {
+        let (one, other) =
+            (u64::from(self.passed) * u64::from(before.all()), u64::from(before.passed) * u64::from(self.all()));
+        let tally = |came: &Self| Tally { passed: came.passed, failed: came.others, uncounted: 0 };
+        one < other && ((self.all() == 1 && before.all() == 1) || fisher(tally(before), tally(self)) < ALPHA)
+    }
+
     fn words(&self) -> String {
-        let all = self.passed + self.others;
+        let all = self.all();
         if all == 1 {
             if self.is_good() { "passed" } else { "did not pass" }.to_owned()
         } else {
@@ -122,13 +140,19 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
         });
         lines.collect()
     };
-    let worse = changed(&|before, now| before.is_good() && !now.is_good());
-    let better = changed(&|before, now| !before.is_good() && now.is_good());
+    let worse = changed(&|before, now| now.is_worse_than(before));
+    let better = changed(&|before, now| before.is_worse_than(now));
+    let maybe = changed(&|before, now| {
+        u64::from(now.passed) * u64::from(before.all()) != u64::from(before.passed) * u64::from(now.all())
+            && !now.is_worse_than(before)
+            && !before.is_worse_than(now)
+    });
     let only =
         |of: &Cases, other: &Cases| of.keys().filter(|key| !other.contains_key(*key)).map(name).collect::<Vec<_>>();
     let lists = [
         ("✗ worse", &worse),
         ("✓ better", &better),
+        ("≈ differs, which may be chance", &maybe),
         ("+ only now", &only(today, then)),
         ("- only before", &only(then, today)),
     ];
@@ -144,7 +168,7 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
             let _ = writeln!(text, "    and {} more", lines.len() - MAX_NAMED);
         }
     }
-    if worse.is_empty() && better.is_empty() {
+    if worse.is_empty() && better.is_empty() && maybe.is_empty() {
         text.push_str("no case that both have came out differently\n");
     }
     let pairs = both().map(|(key, before, now)| CaseTally {
@@ -152,6 +176,7 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
         tally: now.tally,
         open: 0,
         before: Some(before.tally),
+        faults: 0,
     });
     let gate = Gate { max_regression: Some(most), ..Gate::default() };
     if let Some(comparison) = judge(&gate, &pairs.collect::<Vec<_>>()).comparison {

@@ -275,6 +275,10 @@ pub(super) struct RunArgs {
     #[arg(short, long)]
     quiet: bool,
 
+    /// Whether the settings of the project say nothing about snapshots: the values of then are those of the recorded run
+    #[arg(skip)]
+    takes_no_snapshot: bool,
+
     /// What models cost; a setting without a flag
     #[arg(skip)]
     prices: Prices,
@@ -313,6 +317,11 @@ impl RunArgs {
                 ToolMode::Live | ToolMode::Stub => Tools::Live,
             }),
             snapshot_agent: spec.snapshot_agent.clone(),
+            run: spec.case_patterns.first().cloned(),
+            tier: spec.tiers.clone(),
+            difficulty: spec.difficulties.clone(),
+            tag: spec.tags.clone(),
+            takes_no_snapshot: true,
             prices: spec.prices.clone(),
             ..Self::default()
         }
@@ -357,6 +366,10 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     if args.max_regression.is_some() && args.baseline.is_none() {
         return Err(CliError::new(Exit::Usage, "--max-regression compares with an earlier result, and there is none")
             .hint("name one with --baseline: the id of a run, `last`, or a result file"));
+    }
+    if args.max_regression.is_some_and(|most| most.millionths() == 0) {
+        let message = "--max-regression 0%: no number of repetitions could show that nothing was lost at all";
+        return Err(CliError::new(Exit::Usage, message).hint("say how large a drop matters, such as 2%"));
     }
     if args.to_the_end && args.gate().is_open() {
         return Err(CliError::new(Exit::Usage, "--to-the-end is about a gate, and there is none")

@@ -57,7 +57,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let cases = if total == 1 { "case" } else { "cases" };
             format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
-        Payload::CasePlanned { .. } | Payload::CallSent { .. } => return None,
+        Payload::CasePlanned { .. } | Payload::CallEnded { .. } => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),
         Payload::Agent(agent) => match &agent.kind {
             AgentEventKind::ToolStarted { call, .. } => {

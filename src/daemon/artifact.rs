@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::{of_store, of_wire};
-use crate::event::{Run, RunEvent};
+use crate::event::RunEvent;
 use crate::report::outline::{Outline, Outliner, Step};
 use crate::report::{Format, Report, Unwritable, Verdict};
 use crate::store::{LogBlock, Store};
@@ -22,6 +23,8 @@ use crate::wire::value::WireError;
 const BATCH: usize = 1_000;
 /// Bytes of the text that a client gets at a time, if there is so much.
 const CHUNK: usize = 256 << 10;
+/// A client hears at least so often that somebody is there.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// Bytes of the log that stay at hand, as they are stored: cases end about in the order in which they stand in their files.
 const AT_HAND: usize = 8 << 20;
 
@@ -46,53 +49,83 @@ pub(super) async fn artifact(store: &Arc<Store>, request: pb::FetchArtifactReque
         "" => None,
         path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
     };
-    let outline = outline(store, run, suite).await?;
-    let log = Log::new(Arc::clone(store), request.run_id);
-    let writing = Writing { outline, report: format.report(), log, next: Some(Step::Head), text: Vec::new() };
-    Ok(Box::pin(futures_util::stream::try_unfold(writing, |mut writing| async move {
-        let chunk = writing.chunk().await?;
-        Ok(chunk.map(|chunk| (pb::FetchArtifactResponse { chunk }, writing)))
+    let log = Box::new(Log::new(Arc::clone(store), request.run_id));
+    let outliner = Box::new(Outliner::new(run, suite));
+    let writing = Writing::Outline { outliner, after: 0, report: format.report(), log };
+    Ok(Box::pin(futures_util::stream::try_unfold(writing, |writing| async move {
+        let (chunk, writing) = writing.next().await?;
+        Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, writing)))
     })))
 }
 
-async fn outline(store: &Store, run: Run, suite: Option<usize>) -> Result<Outline, Status> {
-    let run_id = run.run_id.clone();
-    let mut outliner = Outliner::new(run, suite);
-    let mut after = 0;
-    loop {
-        let events = store.read(&run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-        let Some(last) = events.last() else { return Ok(outliner.finish()) };
-        after = last.sequence;
-        for event in &events {
-            outliner.take(event);
+/// A report that is being written.
+enum Writing {
+    /// The log is read for the first time.
+    Outline { outliner: Box<Outliner>, after: u64, report: Box<dyn Report>, log: Box<Log> },
+    /// The text is written.
+    Text(Box<Text>),
+}
+
+impl Writing {
+    /// The next part of the text; `None` behind the last one. Parts may be empty: whoever waits learns that somebody is there.
+    async fn next(self) -> Result<(Vec<u8>, Option<Self>), Status> {
+        match self {
+            Self::Outline { mut outliner, mut after, report, log } => {
+                let began = Instant::now();
+                while began.elapsed() < SIGN_OF_LIFE {
+                    let events = log.store.read(&log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
+                    let Some(last) = events.last() else {
+                        let (outline, next) = (outliner.finish(), Some(Step::Head));
+                        let text = Text { outline, report, log: *log, next, written: Vec::new(), sent: 0 };
+                        return Ok((Vec::new(), Some(Self::Text(Box::new(text)))));
+                    };
+                    after = last.sequence;
+                    for event in &events {
+                        outliner.take(event);
+                    }
+                }
+                Ok((Vec::new(), Some(Self::Outline { outliner, after, report, log })))
+            }
+            Self::Text(mut text) => {
+                let chunk = text.chunk().await?;
+                let is_over = chunk.is_empty() && text.next.is_none();
+                Ok((chunk, (!is_over).then_some(Self::Text(text))))
+            }
         }
     }
 }
 
-/// A report that is being written.
-struct Writing {
+/// The text of a report, as far as it is written.
+struct Text {
     outline: Outline,
     report: Box<dyn Report>,
     log: Log,
     next: Option<Step>,
-    /// What is written and not sent yet.
-    text: Vec<u8>,
+    /// What was written last.
+    written: Vec<u8>,
+    /// How much of that is sent.
+    sent: usize,
 }
 
-impl Writing {
-    /// The next part of the text; `None` behind the last one.
-    async fn chunk(&mut self) -> Result<Option<Vec<u8>>, Status> {
-        while self.text.len() < CHUNK
+impl Text {
+    async fn chunk(&mut self) -> Result<Vec<u8>, Status> {
+        let began = Instant::now();
+        while self.written.len() - self.sent < CHUNK
+            && began.elapsed() < SIGN_OF_LIFE
             && let Some(step) = self.next
         {
+            if self.sent == self.written.len() {
+                (self.written, self.sent) = (Vec::new(), 0);
+            }
             let piece = self.piece(step).await?;
-            self.text.extend(piece.into_bytes());
+            self.written.extend(piece.into_bytes());
             self.next = step.next(&self.outline);
         }
         // One case may be more than a message holds.
-        let rest = self.text.split_off(self.text.len().min(CHUNK));
-        let chunk = std::mem::replace(&mut self.text, rest);
-        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
+        let end = self.written.len().min(self.sent + CHUNK);
+        let chunk = self.written[self.sent..end].to_vec();
+        self.sent = end;
+        Ok(chunk)
     }
 
     async fn piece(&mut self, step: Step) -> Result<String, Status> {

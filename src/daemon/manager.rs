@@ -13,11 +13,11 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::config::{Config, OnRestart};
-use super::open::{Opened, open_and_plan};
+use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
 use crate::bundle::BundleError;
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
-use crate::event::{Draft, Payload, Run, RunEvent, State};
+use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::plan::{Plan, PlanError, Replay, RunSpec};
@@ -28,6 +28,7 @@ use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Change, Store, StoreError};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
+use crate::suite::template::Data;
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -80,6 +81,9 @@ pub enum CreateError {
     /// A drop against a baseline is limited, and there is none.
     #[error("gate.max_regression needs a baseline in the bundle, and there is none")]
     NoBaseline,
+    /// The run that is to be played back is about another agent.
+    #[error("the run {0} recorded the agent {1:?}, and only its answers can be played back")]
+    OtherAgent(String, String),
     /// There is nothing to run.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -196,13 +200,26 @@ impl Manager {
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
-        let Opened { plan, baselines, registry, scripts } = planned.map_err(|_| CreateError::Died)??;
+        let Opened { mut plan, baselines, registry, scripts } = planned.map_err(|_| CreateError::Died)??;
         if spec.gate.max_regression.is_some() && baselines.is_empty() {
             return Err(CreateError::NoBaseline);
         }
         let evidence = match &spec.replay {
             None => None,
-            Some(replay) => Some(Arc::new(evidence(&self.store, replay).await?)),
+            Some(replay) => {
+                let recorded = self.store.run(&replay.run_id).await?;
+                if recorded.spec.agent_id != spec.agent_id {
+                    return Err(CreateError::OtherAgent(replay.run_id.clone(), recorded.spec.agent_id));
+                }
+                if plan.data.snapshot.is_none() {
+                    // The values of then belong to the answers of then.
+                    let packed = self.bundles.file(&recorded.spec.bundle).await?;
+                    let snapshot = tokio::task::spawn_blocking(move || snapshot_of(&packed)).await;
+                    let snapshot = snapshot.map_err(|_| CreateError::Died)??;
+                    plan.data = Arc::new(Data { seed: plan.data.seed.clone(), snapshot });
+                }
+                Some(Arc::new(evidence(&self.store, replay).await?))
+            }
         };
         let agent = match self.directory.find(&spec.agent_id, &spec.targets) {
             // Nobody calls it.
@@ -391,22 +408,31 @@ async fn evidence(store: &Arc<Store>, replay: &Replay) -> Result<Evidence, Store
     }
     let read = {
         let (store, run_id) = (Arc::clone(store), run_id.clone());
-        move |first: u64, last: u64| {
+        move |case: CaseRef, first: u64, last: u64| {
             let (store, run_id) = (Arc::clone(&store), run_id.clone());
-            async move { events_between(&store, &run_id, first, last).await.map_err(|error| error.to_string()) }.boxed()
+            async move { events_of(&store, &run_id, &case, first, last).await.map_err(|error| error.to_string()) }
+                .boxed()
         }
     };
     Ok(Evidence::new(run_id.clone(), *asks_validators, run.agent, index, Box::new(read)))
 }
 
-async fn events_between(store: &Store, run_id: &str, first: u64, last: u64) -> Result<Vec<Arc<RunEvent>>, StoreError> {
+/// The events of a case from one number to another.
+async fn events_of(
+    store: &Store,
+    run_id: &str,
+    case: &CaseRef,
+    first: u64,
+    last: u64,
+) -> Result<Vec<Arc<RunEvent>>, StoreError> {
     let mut found = Vec::new();
     let mut after = first.saturating_sub(1);
     while after < last {
-        let events = store.read(run_id, after, UNSTORED_EVENTS).await?;
+        let most = usize::try_from(last - after).unwrap_or(UNSTORED_EVENTS).min(UNSTORED_EVENTS);
+        let events = store.read(run_id, after, most).await?;
         let Some(newest) = events.last() else { break };
         after = newest.sequence;
-        found.extend(events.into_iter().filter(|event| event.sequence <= last));
+        found.extend(events.into_iter().filter(|event| event.case.as_ref() == Some(case)));
     }
     Ok(found)
 }
@@ -415,7 +441,7 @@ async fn events_between(store: &Store, run_id: &str, first: u64, last: u64) -> R
 async fn write_log(store: &Store, run_id: &str, mut drafts: mpsc::Receiver<Draft>) -> Result<(), StoreError> {
     let mut batch = Vec::new();
     while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
-        store.append(run_id, std::mem::take(&mut batch)).await?;
+        store.append(run_id, &mut batch).await?;
     }
     Ok(())
 }
@@ -441,7 +467,8 @@ async fn abandon(store: &Store, run: Run, reason: &str, message: &str) -> Result
         retryable: true,
     };
     let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
-    store.append(run_id, vec![Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) }]).await
+    let ended = Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) };
+    store.append(run_id, &mut vec![ended]).await
 }
 
 /// What a run needs besides itself.

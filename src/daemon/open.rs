@@ -122,6 +122,11 @@ fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {
     Baseline::read(&Json::parse(text).map_err(|error| error.to_string())?)
 }
 
+/// The snapshot that a bundle holds, if it does.
+pub(super) fn snapshot_of(packed: &Arc<File>) -> Result<Option<Json>, CreateError> {
+    read_data(&Bundle::open(packed)?, Role::Snapshot)
+}
+
 /// The values that tokens stand for, from the file of the bundle that holds them.
 fn read_data(bundle: &Bundle, role: Role) -> Result<Option<Json>, CreateError> {
     let Some((path, bytes)) = bundle.with_role(role) else { return Ok(None) };

@@ -111,11 +111,9 @@ impl RunService for Runs {
             since: request.since.map(|at| time_from_proto(Some(at), "since")).transpose().map_err(|e| of_wire(&e))?,
             until: request.until.map(|at| time_from_proto(Some(at), "until")).transpose().map_err(|e| of_wire(&e))?,
         };
-        let runs = self.manager.store().runs(&filter, size + 1).await;
-        let mut runs = runs.map_err(|error| of_store(&error))?;
-        let more = runs.len() > size;
-        runs.truncate(size);
-        let next_page_token = runs.last().filter(|_| more).map(|run| run.run_id.clone()).unwrap_or_default();
+        let runs = self.manager.store().runs(&filter, size).await;
+        let (runs, oldest) = runs.map_err(|error| of_store(&error))?;
+        let next_page_token = oldest.unwrap_or_default();
         Ok(Response::new(pb::ListRunsResponse { runs: runs.iter().map(listed).collect(), next_page_token }))
     }
 

@@ -59,6 +59,7 @@ pub fn of_create(error: &CreateError) -> Status {
         | CreateError::NoSuchSuite(_)
         | CreateError::Baseline(..)
         | CreateError::NoBaseline
+        | CreateError::OtherAgent(..)
         | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
         CreateError::Plan(PlanError::Pattern { .. } | PlanError::TooMany) => {

@@ -113,7 +113,7 @@ impl Watch {
         let in_detail = match &event.payload {
             Payload::Agent(_)
             | Payload::StubServed { .. }
-            | Payload::CallSent { .. }
+            | Payload::CallEnded { .. }
             | Payload::PartySaid { .. }
             | Payload::SnapshotTaken(_) => self.calls,
             Payload::RunStarted(_)

@@ -172,6 +172,7 @@ impl Recording {
     #[must_use]
     pub fn into_exchange(self, failure: Option<Failure>) -> Exchange {
         let answer = self.finished.as_ref().and_then(|finished| finished.response.as_ref());
+        let is_told_whole = answer.is_some();
         let open = self.tool_calls.iter().filter(|call| call.outcome.is_none());
         let warnings = if self.finished.is_some() {
             open.map(|call| format!("no result was reported for the call of {:?}; it counts as failed", call.name))
@@ -185,7 +186,7 @@ impl Recording {
             tool_calls: self.tool_calls,
             duration: self.duration,
         };
-        Exchange { transcript, failure, warnings, model: self.model.filter(|model| !model.is_empty()) }
+        Exchange { transcript, failure, warnings, model: self.model.filter(|model| !model.is_empty()), is_told_whole }
     }
 
     fn turn(&mut self, model: &str, usage: Option<&Usage>) {

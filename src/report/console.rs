@@ -1,5 +1,6 @@
 //! The console summary of the Eval Runner Contract.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -93,7 +94,8 @@ pub fn summary(suite: &SuiteInfo, lines: &[&Line], warnings: &[String], look: Lo
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
     let columns = Columns::of(lines, look.width);
     if let Some(comparison) = &suite.comparison {
-        let error = |id: &str| lines.iter().find(|line| line.id == id).and_then(|line| line.error.as_ref());
+        let by_id: HashMap<&str, &Line> = lines.iter().rev().map(|line| (line.id.as_str(), *line)).collect();
+        let error = |id: &str| by_id.get(id).and_then(|line| line.error.as_ref());
         write_regressions(&mut out, comparison, error, look);
     }
     for line in lines.iter().filter(|line| !line.is_hidden) {

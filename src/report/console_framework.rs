@@ -1,5 +1,6 @@
 //! The console output of Agent Test Framework V2.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
@@ -144,7 +145,8 @@ pub fn summary(
     }
     let _ = writeln!(out, "  Time:    {}", seconds(took));
     if let Some(comparison) = &suite.comparison {
-        let error = |id: &str| entries.iter().find(|entry| entry.id == id).and_then(|entry| entry.errors.first());
+        let by_id: HashMap<&str, &Entry> = entries.iter().rev().map(|entry| (entry.id.as_str(), *entry)).collect();
+        let error = |id: &str| by_id.get(id).and_then(|entry| entry.errors.first());
         write_regressions(&mut out, comparison, error, look);
     }
     write_remarks(&mut out, suite, warnings, look);

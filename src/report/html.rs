@@ -283,7 +283,7 @@ fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
     fact("Cost", "", totals.usage.cost.map(money).unwrap_or_default());
     let selected = if run.spec.is_selective() { "only selected cases" } else { "" };
     fact("Selection", "", selected.to_owned());
-    fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run.exit_code())));
+    fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run.exit_code(), run.gate.is_some())));
     facts
 }
 

@@ -107,8 +107,10 @@ pub(super) fn all_assertions(result: &CaseResult) -> Vec<&AssertionResult> {
 }
 
 /// What an exit code means, in words.
-pub(super) const fn exit(code: u8) -> &'static str {
+pub(super) const fn exit(code: u8, has_gate: bool) -> &'static str {
     match code {
+        0 if has_gate => "the gate was passed",
+        1 if has_gate => "the gate was not passed",
         0 => "every case passed",
         1 => "a case failed",
         4 => "nothing was run",

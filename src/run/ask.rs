@@ -74,8 +74,8 @@ pub(super) async fn validator(
     };
     let digest = digest_of_judgement(&asked);
     let mut given = Vec::new();
-    for vote in 0..votes as usize {
-        match voted(shared, id, &asked, belongs, (&case, &digest, vote)).await {
+    for _ in 0..votes {
+        match voted(shared, id, &asked, belongs, &case, &digest).await {
             Ok(verdict) => {
                 let Vote { passed, reason, score, reply } = verdict.clone();
                 let said = Said::Vote { passed, reason, score, reply };
@@ -106,10 +106,11 @@ async fn voted(
     id: &str,
     asked: &Judgement<'_>,
     belongs: &Belongs,
-    (case, digest, vote): (&CaseRef, &str, usize),
+    case: &CaseRef,
+    digest: &str,
 ) -> Result<Vote, Silence> {
     if let Some(evidence) = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators) {
-        let said = evidence.said(id, digest, case, vote).await;
+        let said = evidence.said(id, digest, case).await;
         return match said {
             Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply }),
             Ok(Said::Input(..)) => Err(Silence::Failed("it spoke then, and judged not".to_owned())),

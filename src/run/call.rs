@@ -57,20 +57,39 @@ enum Far {
     Open(Box<Streaming<InvokeResponse>>),
 }
 
-/// Makes the call and returns what was recorded, with the reason if it is no answer.
+/// Makes the call and returns what was recorded, with the reason if it is no answer. What came of it is logged, so that it can be
+/// played back.
 pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let digest = digest_of_call(&call.invocation, call.stubs);
-    let announced = Payload::CallSent { to: call.invocation.agent_id.clone(), digest: digest.clone() };
-    if let Some(evidence) = &call.shared.evidence {
-        call.shared.journal.case(call.case, call.invocation.turn, announced).await?;
-        return evidence.call(&call, &digest).await;
+    // The agent under test is that of the run, whatever it is called.
+    let name = &call.callee.agent.name;
+    let to = if *name == call.shared.callee.agent.name { String::new() } else { name.clone() };
+    let exchange = match &call.shared.evidence {
+        None => made(&call).await?,
+        Some(evidence) => evidence.call(&call, &to, &digest).await?,
+    };
+    if exchange.failure == Some(Failure::Cancelled) {
+        // It says nothing about the agent.
+        return Ok(exchange);
     }
+    let ended = Payload::CallEnded {
+        to,
+        digest,
+        failure: exchange.failure.clone(),
+        // The last event of the agent holds its answer, if it is a good one.
+        response: (!exchange.is_told_whole).then(|| exchange.transcript.response.clone()),
+        duration: exchange.transcript.duration,
+    };
+    call.shared.journal.case(call.case, call.invocation.turn, ended).await?;
+    Ok(exchange)
+}
+
+async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
     let mut recording = Recording::default();
-    let (mut stream, frames, sent) = match open(&call).await {
+    let (mut stream, frames, sent) = match open(call).await {
         Ok(opened) => opened,
         Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
     };
-    call.shared.journal.case(call.case, call.invocation.turn, announced).await?;
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
     let mut results: BTreeMap<(Instant, usize), StubResult> = BTreeMap::new();
     let mut calls_answered = 0;
@@ -81,7 +100,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
             () = tokio::time::sleep_until(call.deadline) => break Some((Failure::Timeout, CancelReason::Budget)),
             Some(permit) = place_for_result(&results, &frames) => {
                 if let Some((_, result)) = results.pop_first() {
-                    result.send(&call, permit).await?;
+                    result.send(call, permit).await?;
                 }
                 continue;
             }
@@ -89,7 +108,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         };
         match message {
             Ok(Some(message)) => {
-                match take(&call, &mut recording, message, &sent).await? {
+                match take(call, &mut recording, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
@@ -132,7 +151,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         Ok(Ok(None)) => None,
         Ok(Ok(Some(_))) => Some(Failure::Protocol("an event came after `finished`, which must be the last".to_owned())),
         Ok(Err(_)) | Err(_) => {
-            report(&call, Leniency::LeftOpen).await?;
+            report(call, Leniency::LeftOpen).await?;
             None
         }
     };

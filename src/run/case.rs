@@ -69,7 +69,9 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
     }
     loop {
         let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
-        if (shared.control.stop.is_cancelled() && !shared.control.is_suspending()) || !retries.allow(&result) {
+        let goes_on =
+            !shared.control.stop.is_cancelled() || shared.control.is_suspending() || shared.control.is_decided();
+        if !goes_on || !retries.allow(&result) {
             return finish(shared, &case_ref, result).await;
         }
         earlier.push(Attempt::of(&result));

@@ -144,7 +144,8 @@ async fn play(
         }
         progress.say(message);
         let asked = Instant::now();
-        let Exchange { transcript, failure, warnings, model } = invoke(case, progress, turn, &conversation_id).await?;
+        let Exchange { transcript, failure, warnings, model, .. } =
+            invoke(case, progress, turn, &conversation_id).await?;
         record.clock.add(Blame::Agent, asked.elapsed());
         record.bytes += size_of_turn(&transcript);
         let too_long = format!("its answers and tool calls have more than {MAX_RECORD} bytes in all turns");
@@ -199,7 +200,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Res
     };
     let digest = digest_of_input(&asked);
     let input = match &case.shared.evidence {
-        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref, 0).await {
+        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
             Ok(Said::Input(message, is_last)) => Input { message, is_last },
             Ok(Said::Vote { .. }) => return Err(simulator_error("it judged then, and spoke not")),
             Err(why) => return Err(simulator_error(&why)),

@@ -7,9 +7,9 @@ use super::{Done, key_of};
 use crate::event::CaseRef;
 use crate::plan::{Plan, PlannedCase};
 use crate::suite::Suite;
-use crate::verdict::CaseResult;
 use crate::verdict::baseline::Baseline;
 use crate::verdict::gate::{CaseTally, Gate, GateResult, is_decided, judge};
+use crate::verdict::{CaseResult, Outcome};
 
 /// How often the answer is looked for during a run: with very many cases that is work.
 const LOOKS: usize = 50;
@@ -54,7 +54,7 @@ impl GateWatch {
                 let case = inner.case(planned, plan.suites.len() > 1);
                 case.before = before.get(planned.head().id.as_str()).copied();
                 match done.finished.get(&key_of(planned)) {
-                    Some(finished) => case.tally.add(finished.tally),
+                    Some(finished) => case.add(finished.outcome, finished.tally),
                     None => case.open += 1,
                 }
             }
@@ -69,7 +69,9 @@ impl GateWatch {
         let Some(place) = inner.places.get(&key).copied() else { return };
         let case = &mut inner.cases[place];
         case.open = case.open.saturating_sub(1);
-        case.tally.add(result.tally());
+        // What is replayed says nothing about the agent, and is no fault either.
+        let outcome = if result.replayed { Outcome::Skipped } else { result.outcome };
+        case.add(outcome, result.tally());
         inner.pause = inner.pause.saturating_sub(1);
     }
 

@@ -18,7 +18,7 @@ mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -74,7 +74,7 @@ pub struct Control {
     stop: CancellationToken,
     /// Cases in flight are cancelled too.
     cancel: CancellationToken,
-    reason: Arc<OnceLock<CancelReason>>,
+    reason: Arc<Mutex<Option<CancelReason>>>,
     pace: watch::Sender<Pace>,
 }
 
@@ -95,7 +95,12 @@ impl Control {
 
     /// Lets the cases in flight end and starts no other.
     pub fn stop(&self, reason: CancelReason) {
-        self.reason.get_or_init(|| reason);
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first reason counts; but one who wants it to end does so whatever its gate says.
+        if first.is_none_or(|first| first == CancelReason::Decided) {
+            *first = Some(reason);
+        }
+        drop(first);
         self.stop.cancel();
     }
 
@@ -126,7 +131,7 @@ impl Control {
     }
 
     fn reason(&self) -> CancelReason {
-        self.reason.get().copied().unwrap_or(CancelReason::User)
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(CancelReason::User)
     }
 
     /// Why cases are not run any more, for people.
@@ -414,7 +419,8 @@ pub async fn execute(
     let gate = shared.gate.as_ref().map(GateWatch::result);
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed + totals.skipped == totals.total;
-    let was_cancelled = control.stop.is_cancelled() && !control.is_failing_fast() && !is_whole;
+    let was_stopped = control.stop.is_cancelled() && !control.is_failing_fast() && !control.is_decided();
+    let was_cancelled = was_stopped && !is_whole;
     let (state, error) = match trouble {
         Trouble::None => (State::of(&totals, gate.as_ref().map(|gate| gate.passage)), None),
         Trouble::Before(fault) => (State::Errored, Some(fault)),

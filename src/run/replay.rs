@@ -1,12 +1,13 @@
 //! Evidence of an earlier run in place of agents: what they answered then to what they are sent now.
 //!
-//! Every call is logged with a digest of what was sent and to whom, and so is every answer of a simulator or validator. A run
+//! What came of every call is logged with a digest of what was sent and to whom, and so is every answer of a simulator or validator. A run
 //! that replays looks its own questions up by that; what was never asked has no answer, and its case cannot be judged. Of the
 //! earlier log only an index is held; what is needed of it is read when it is.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use prost::Message as _;
@@ -14,18 +15,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::LogClosed;
 use super::call::Call;
-use crate::conversation::{
-    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, Transcript,
-};
+use crate::conversation::{AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message};
 use crate::event::{CaseRef, Payload, RunEvent, Said};
 use crate::peer::stream::Recording;
 use crate::suite::stub::Stub;
-use crate::verdict::{Blame, CaseResult, Cause};
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
 use crate::wire::party::{Judgement, NextInput};
 
-/// Reads the events of the earlier log from one number to another.
-pub type ReadLog = Box<dyn Fn(u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, String>> + Send + Sync>;
+/// Reads the events of a case in the earlier log, from one number to another.
+pub type ReadLog =
+    Box<dyn Fn(CaseRef, u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, String>> + Send + Sync>;
 
 /// What an earlier run has to say.
 pub struct Evidence {
@@ -37,6 +36,8 @@ pub struct Evidence {
     pub card: Option<AgentCard>,
     index: Index,
     read: ReadLog,
+    /// How often a case asked the same again, where it was answered several times.
+    asked: Mutex<HashMap<(CaseRef, Key), usize>>,
 }
 
 impl fmt::Debug for Evidence {
@@ -49,8 +50,8 @@ impl fmt::Debug for Evidence {
 #[derive(Debug, Default)]
 pub struct Index {
     places: HashMap<Key, Vec<Place>>,
-    /// The newest call of each case that goes on.
-    open: HashMap<CaseRef, (Key, usize)>,
+    /// Where the events of the next call of each case begin.
+    next: HashMap<CaseRef, u64>,
     snapshot: Option<JsonText>,
 }
 
@@ -73,32 +74,39 @@ impl Index {
             self.snapshot = Some(values.clone());
         }
         let Some(case) = &event.case else { return };
-        let (Payload::CallSent { to, digest } | Payload::PartySaid { by: to, digest, .. }) = &event.payload else {
-            if let Some((key, at)) = self.open.get(case)
-                && let Some(place) = self.places.get_mut(key).and_then(|places| places.get_mut(*at))
-            {
-                place.last = event.sequence;
+        let (to, digest, first) = match &event.payload {
+            Payload::CaseStarted { .. } => {
+                self.next.insert(case.clone(), event.sequence);
+                return;
             }
-            if matches!(event.payload, Payload::CaseFinished(_) | Payload::AttemptFinished(_)) {
-                self.open.remove(case);
+            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
+                self.next.remove(case);
+                return;
             }
-            return;
+            Payload::CallEnded { to, digest, .. } => {
+                let first = self.next.insert(case.clone(), event.sequence + 1);
+                (to, digest, first.unwrap_or(event.sequence))
+            }
+            Payload::PartySaid { by, digest, .. } => (by, digest, event.sequence),
+            _ => return,
         };
-        let key: Key = (Arc::from(to.as_str()), Arc::from(digest.as_str()));
-        let places = self.places.entry(key.clone()).or_default();
-        places.push(Place { case: case.clone(), turn: event.turn, first: event.sequence, last: event.sequence });
-        if matches!(event.payload, Payload::CallSent { .. }) {
-            self.open.insert(case.clone(), (key, places.len() - 1));
-        }
+        let place = Place { case: case.clone(), turn: event.turn, first, last: event.sequence };
+        self.places.entry((Arc::from(to.as_str()), Arc::from(digest.as_str()))).or_default().push(place);
     }
 
-    /// The answer that fits best: that of the same case and repetition, else of another repetition, else of any case. Of several
-    /// attempts the last one counts.
-    fn find(&self, to: &str, digest: &str, case: &CaseRef) -> Option<&Place> {
-        let places = self.places.get(&(Arc::from(to), Arc::from(digest)))?;
-        let is_same = |place: &&Place| place.case.suite == case.suite && place.case.case_id == case.case_id;
-        let exact = places.iter().filter(is_same).filter(|place| place.case.repeat == case.repeat);
-        exact.max_by_key(|place| place.case.attempt).or_else(|| places.iter().rfind(is_same)).or_else(|| places.last())
+    /// The answers that fit best, in their order: those of the same case and repetition, else of the case in another file, else of
+    /// another repetition, else of any case. Of several attempts the last one counts.
+    fn find(&self, key: &Key, case: &CaseRef) -> Vec<&Place> {
+        let Some(places) = self.places.get(key) else { return Vec::new() };
+        let tiers: [&dyn Fn(&CaseRef) -> bool; 4] = [
+            &|then| then.suite == case.suite && then.case_id == case.case_id && then.repeat == case.repeat,
+            &|then| then.case_id == case.case_id && then.repeat == case.repeat,
+            &|then| then.case_id == case.case_id,
+            &|_| true,
+        ];
+        // The log is in the order of time: the last one that fits is of the last attempt.
+        let best = tiers.iter().find_map(|fits| places.iter().rfind(|place| fits(&place.case)));
+        best.map(|best| places.iter().filter(|place| place.case == best.case).collect()).unwrap_or_default()
     }
 }
 
@@ -106,13 +114,19 @@ impl Evidence {
     /// Evidence of a run whose log is indexed.
     #[must_use]
     pub fn new(run_id: String, asks_validators: bool, card: Option<AgentCard>, index: Index, read: ReadLog) -> Self {
-        Self { run_id, asks_validators, card, index, read }
+        Self { run_id, asks_validators, card, index, read, asked: Mutex::default() }
     }
 
     /// The agent as it was, which could do whatever it was asked to do.
     pub(super) fn description(&self) -> Description {
+        let card = self.card.clone().unwrap_or_default();
+        Description { card, ..Self::somebody() }
+    }
+
+    /// Somebody else, of whom no more is known than that they could do whatever they were asked to do.
+    pub(super) fn somebody() -> Description {
         let capabilities = ["tools.stub", "tools.routing", "attachments"].map(str::to_owned).into();
-        Description { revision: 1, card: self.card.clone().unwrap_or_default(), capabilities, ..Description::default() }
+        Description { revision: 1, capabilities, ..Description::default() }
     }
 
     /// The values of snapshot tokens that held then, if somebody was asked for them.
@@ -125,91 +139,79 @@ impl Evidence {
         format!("the run {} holds no answer: {what}", self.run_id)
     }
 
-    /// What the agent answered to a call; its events are written to the log of this run, too.
-    pub(super) async fn call(&self, call: &Call<'_>, digest: &str) -> Result<Exchange, LogClosed> {
+    /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and so on.
+    fn place(&self, to: &str, digest: &str, case: &CaseRef) -> Option<&Place> {
+        let key: Key = (Arc::from(to), Arc::from(digest));
+        let places = self.index.find(&key, case);
+        if places.len() < 2 {
+            return places.first().copied();
+        }
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = asked.entry((case.clone(), key)).or_insert(0);
+        let place = places.get(*times).or(places.last()).copied();
+        *times += 1;
+        place
+    }
+
+    /// What an agent answered to a call; its events are written to the log of this run, too.
+    pub(super) async fn call(&self, call: &Call<'_>, to: &str, digest: &str) -> Result<Exchange, LogClosed> {
         let miss = |what: &str| Exchange { failure: Some(Failure::Suite(self.miss(what))), ..Exchange::default() };
-        let Some(place) = self.index.find(&call.invocation.agent_id, digest, call.case) else {
+        let Some(place) = self.place(to, digest, call.case) else {
             return Ok(miss("the agent was sent something else then"));
         };
-        let events = match self.events(place).await {
+        let events = match (self.read)(place.case.clone(), place.first, place.last).await {
             Ok(events) => events,
             Err(why) => return Ok(miss(&why)),
         };
+        let events: Vec<_> = events.iter().filter(|event| event.turn == place.turn).collect();
         for event in &events {
             if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. }) {
                 call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
             }
         }
-        Ok(exchange(&events, place.turn).unwrap_or_else(|| miss("the call did not come to an end then")))
+        Ok(exchange(&events).unwrap_or_else(|| miss("its log is not what it was")))
     }
 
     /// What a simulator or validator said to a question.
     ///
     /// # Errors
     /// When it was not asked that, or the log cannot be read.
-    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef, vote: usize) -> Result<Said, String> {
+    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef) -> Result<Said, String> {
         let miss = || self.miss(&format!("{by:?} was asked something else then"));
-        // The votes on one answer are one question, asked several times.
-        let all = self.index.places.get(&(Arc::from(by), Arc::from(digest))).ok_or_else(miss)?;
-        let best = self.index.find(by, digest, case).ok_or_else(miss)?;
-        let place = all.iter().filter(|place| place.case == best.case).nth(vote).ok_or_else(miss)?;
-        let events = self.events(place).await?;
+        let place = self.place(by, digest, case).ok_or_else(miss)?;
+        let events = (self.read)(place.case.clone(), place.first, place.last).await?;
         let said = events.iter().find_map(|event| match &event.payload {
             Payload::PartySaid { said, .. } => Some(said.clone()),
             _ => None,
         });
         said.ok_or_else(miss)
     }
-
-    async fn events(&self, place: &Place) -> Result<Vec<Arc<RunEvent>>, String> {
-        let mut events = (self.read)(place.first, place.last).await?;
-        events.retain(|event| event.case.as_ref() == Some(&place.case));
-        Ok(events)
-    }
 }
 
-/// A call as its events tell it; `None`: it has no end, and the case does not say why.
-fn exchange(events: &[Arc<RunEvent>], turn: u32) -> Option<Exchange> {
+/// A call as its events tell it; `None`: they do not tell its end.
+fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
     let mut recording = Recording::default();
-    let (mut said, mut verdict): (Option<&str>, Option<&CaseResult>) = (None, None);
     let mut seq = 0;
     for event in events {
         match &event.payload {
             Payload::Agent(agent) => {
-                // Text deltas are not stored, so the numbers have gaps.
+                // Not all events are stored, so the numbers have gaps. What broke a rule is told at the end.
                 seq += 1;
                 let numbered = AgentEvent { seq, ..agent.clone() };
-                if let Err(broken) = recording.take(&numbered, 0, agent.elapsed.unwrap_or_default()) {
-                    return Some(recording.into_exchange(Some(Failure::Protocol(broken))));
-                }
+                let _ = recording.take(&numbered, 0, Duration::ZERO);
             }
-            Payload::TurnFinished(finished) if event.turn == turn => said = Some(&finished.output),
-            Payload::CaseFinished(result) | Payload::AttemptFinished(result) => verdict = Some(result),
+            Payload::CallEnded { failure, response, duration, .. } => {
+                let mut exchange = recording.into_exchange(failure.clone());
+                if let Some(response) = response {
+                    exchange.transcript.response.clone_from(response);
+                }
+                exchange.transcript.duration = *duration;
+                return Some(exchange);
+            }
             _ => {}
         }
     }
-    let failure = if recording.is_finished() { recording.failure() } else { Some(ending(verdict?)?) };
-    let mut exchange = recording.into_exchange(failure);
-    let of_one_call = verdict.filter(|result| result.turns.is_empty()).map(|result| &result.transcript);
-    if exchange.transcript.response.is_empty() {
-        let text = said.or(of_one_call.map(|transcript| transcript.response.as_str()));
-        text.unwrap_or_default().clone_into(&mut exchange.transcript.response);
-    }
-    if let Some(Transcript { duration, .. }) = of_one_call {
-        exchange.transcript.duration = *duration;
-    }
-    Some(exchange)
-}
-
-/// Why a call has no end, as far as the verdict tells.
-fn ending(result: &CaseResult) -> Option<Failure> {
-    let error = || result.error.clone().unwrap_or_default();
-    match (result.cause?, result.blame) {
-        (Cause::Timeout, Some(Blame::Agent)) => Some(Failure::Timeout),
-        (Cause::AgentError, Some(Blame::Network)) => Some(Failure::Lost(error())),
-        (Cause::ProtocolViolation, _) => Some(Failure::Protocol(error())),
-        _ => None,
-    }
+    None
 }
 
 /// What a digest is made of: each piece with its length before it.
@@ -278,8 +280,6 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::conversation::ToolMode;
     use crate::json::Json;

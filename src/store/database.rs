@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 use sqlx::any::{AnyPoolOptions, AnyRow};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection as _, Row as _, SqlSafeStr as _};
 
 use super::StoreError;
@@ -135,11 +136,10 @@ impl Database {
     /// `is_guarded`: nobody else can have it.
     pub(super) async fn open(url: &str, is_guarded: bool) -> Result<Self, StoreError> {
         // Made if it is not there, as the default is.
-        let url = &match url.strip_prefix("sqlite:") {
-            Some(rest) if !rest.contains("mode=") => {
-                format!("{url}{}mode=rwc", if rest.contains('?') { '&' } else { '?' })
-            }
-            _ => url.to_owned(),
+        let url = &match url.strip_prefix("sqlite:").map(|rest| rest.split_once('?')) {
+            None => url.to_owned(),
+            Some(Some((_, query))) if query.contains("mode=") => url.to_owned(),
+            Some(query) => format!("{url}{}mode=rwc", if query.is_some() { '&' } else { '?' }),
         };
         DRIVERS.call_once(sqlx::any::install_default_drivers);
         let is_sqlite = url.starts_with("sqlite:");
@@ -150,7 +150,7 @@ impl Database {
         }
         let guard = match file_of(url) {
             _ if is_guarded => Guard::Directory,
-            Some(file) => Guard::File(lock_file(file)?),
+            Some(file) => Guard::File(lock_file(&file)?),
             None if is_sqlite => Guard::Directory,
             None => {
                 lock_session(&mut first).await?;
@@ -284,8 +284,8 @@ impl Database {
         row.map(|row| read_run(&row)).transpose()
     }
 
-    /// Runs, newest first.
-    pub(super) async fn runs(&self, filter: &Filter, limit: usize) -> Result<Vec<Run>, StoreError> {
+    /// Runs, newest first, and the id of the oldest of them if there are more behind it.
+    pub(super) async fn runs(&self, filter: &Filter, limit: usize) -> Result<(Vec<Run>, Option<String>), StoreError> {
         let mut conditions = Vec::new();
         let mut texts: Vec<String> = Vec::new();
         let mut is = |condition: &str, value: &str| {
@@ -319,7 +319,7 @@ impl Database {
         }
         let conditions = if conditions.is_empty() { "1 = 1".to_owned() } else { conditions.join(" AND ") };
         // Ids of runs are in the order of time.
-        let sql = format!("SELECT body, run_id FROM runs WHERE {conditions} ORDER BY run_id DESC LIMIT {limit}");
+        let sql = format!("SELECT body, run_id FROM runs WHERE {conditions} ORDER BY run_id DESC LIMIT {}", limit + 1);
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for text in texts {
             query = query.bind(text);
@@ -327,7 +327,10 @@ impl Database {
         for at in times {
             query = query.bind(at);
         }
-        let rows = query.fetch_all(&self.pool).await?;
+        let mut rows = query.fetch_all(&self.pool).await?;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let oldest = rows.last().filter(|_| has_more).map(|row| get(row, 1)).transpose()?;
         let readable = rows.iter().filter_map(|row| match read_run(row) {
             Ok(run) => Some(run),
             // One that cannot be read does not hide the others.
@@ -337,7 +340,7 @@ impl Database {
                 None
             }
         });
-        Ok(readable.collect())
+        Ok((readable.collect(), oldest))
     }
 
     /// Ids of all runs but the newest so many that are over.
@@ -351,6 +354,12 @@ impl Database {
     /// How many runs there are.
     pub(super) async fn count(&self) -> Result<usize, StoreError> {
         let row = sqlx::query("SELECT COUNT(*) FROM runs").fetch_one(&self.pool).await?;
+        Ok(usize::try_from(get::<i64>(&row, 0)?).unwrap_or(0))
+    }
+
+    /// How many runs are over.
+    pub(super) async fn count_over(&self) -> Result<usize, StoreError> {
+        let row = sqlx::query("SELECT COUNT(*) FROM runs WHERE finished_at IS NOT NULL").fetch_one(&self.pool).await?;
         Ok(usize::try_from(get::<i64>(&row, 0)?).unwrap_or(0))
     }
 
@@ -427,15 +436,16 @@ impl Database {
 }
 
 /// The file of a SQLite database; `None`: it is in no file, or it is no SQLite.
-fn file_of(url: &str) -> Option<&str> {
-    let path = url.strip_prefix("sqlite://")?;
-    let path = path.split_once('?').map_or(path, |(path, _)| path);
-    Some(path).filter(|path| !path.is_empty() && *path != ":memory:")
+fn file_of(url: &str) -> Option<PathBuf> {
+    let options: SqliteConnectOptions = url.parse().ok()?;
+    // One file has one lock, however it is called.
+    options.get_filename().canonicalize().ok()
 }
 
-fn lock_file(database: &str) -> Result<File, StoreError> {
-    let path = format!("{database}.lock");
-    let failed = |error: std::io::Error| StoreError::Database(format!("{path}: {error}"));
+fn lock_file(database: &Path) -> Result<File, StoreError> {
+    let mut path = database.as_os_str().to_owned();
+    path.push(".lock");
+    let failed = |error: std::io::Error| StoreError::Database(format!("{}: {error}", path.display()));
     let file = File::create(&path).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -34,8 +34,9 @@ use writer::Writer;
 const FILE: &str = "forge.db";
 /// Bytes of events that a block holds, if one event is not larger.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Blocks that are read at a time.
+/// Blocks that are read at a time: at first, and while they are small.
 const BLOCKS: usize = 4;
+const MANY_BLOCKS: usize = 16;
 
 /// Why something could not be stored or found.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl Store {
         if count < self.max_runs {
             return Ok(());
         }
-        let over = count - self.going_on().await?.len();
+        let over = self.database.count_over().await?;
         let keep = over.saturating_sub(count + 1 - self.max_runs);
         let old = self.database.old_runs(keep).await?;
         if old.is_empty() {
@@ -169,8 +170,11 @@ impl Store {
     /// # Errors
     /// When there is no such run, or it goes on.
     pub async fn remove(&self, run_id: &str) -> Result<(), StoreError> {
-        if !self.run(run_id).await?.state.is_final() {
-            return Err(StoreError::NotOver(run_id.to_owned()));
+        match self.run(run_id).await {
+            Ok(run) if !run.state.is_final() => return Err(StoreError::NotOver(run_id.to_owned())),
+            // One that cannot be read is good for nothing else.
+            Ok(_) | Err(StoreError::Corrupt(_)) => {}
+            Err(error) => return Err(error),
         }
         self.forget(run_id).await
     }
@@ -204,13 +208,14 @@ impl Store {
         Ok((run.state.is_final(), run.last_sequence))
     }
 
-    /// Runs, newest first: at most `limit` of those that the filter names.
+    /// Runs, newest first: at most `limit` of those that the filter names. And the oldest of them, if there are more behind it.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn runs(&self, filter: &Filter, limit: usize) -> Result<Vec<Run>, StoreError> {
-        let stored = self.database.runs(filter, limit).await?;
-        Ok(stored.into_iter().map(|run| self.live(&run.run_id).map_or(run, |live| live.run())).collect())
+    pub async fn runs(&self, filter: &Filter, limit: usize) -> Result<(Vec<Run>, Option<String>), StoreError> {
+        let (stored, oldest) = self.database.runs(filter, limit).await?;
+        let runs = stored.into_iter().map(|run| self.live(&run.run_id).map_or(run, |live| live.run()));
+        Ok((runs.collect(), oldest))
     }
 
     /// Runs that are not over, oldest first.
@@ -220,7 +225,7 @@ impl Store {
     pub async fn going_on(&self) -> Result<Vec<Run>, StoreError> {
         let states = [State::Queued, State::Running, State::Cancelling].map(|state| state.name().to_owned());
         let filter = Filter { states: states.into(), ..Filter::default() };
-        let mut runs = self.database.runs(&filter, usize::from(u16::MAX)).await?;
+        let (mut runs, _) = self.database.runs(&filter, usize::from(u16::MAX)).await?;
         runs.reverse();
         Ok(runs)
     }
@@ -235,18 +240,19 @@ impl Store {
         Ok(run)
     }
 
-    /// Appends events to a run's log; they get the next numbers, all of them or none. When this returns, they are stored.
+    /// Appends events to a run's log, which are taken out of `drafts`; they get the next numbers, all of them or none. When this
+    /// returns, they are stored.
     ///
     /// # Errors
     /// When there is no such run, or they cannot be stored; then the run is over.
-    pub async fn append(&self, run_id: &str, drafts: Vec<Draft>) -> Result<(), StoreError> {
+    pub async fn append(&self, run_id: &str, drafts: &mut Vec<Draft>) -> Result<(), StoreError> {
         let live = self.live(run_id).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))?;
         let _writing = live.writing.lock().await;
         let at = Timestamp::now();
         let before = live.run();
         let (mut run, mut events) = (before.clone(), Vec::with_capacity(drafts.len()));
         let mut batch = Batch::default();
-        for draft in drafts {
+        for draft in drafts.drain(..) {
             let event = draft.stored(run.last_sequence + 1, at);
             run.apply(&event.payload);
             run.last_sequence = event.sequence;
@@ -296,19 +302,31 @@ impl Store {
         if let Some(events) = live.as_ref().and_then(|live| live.recent(after, limit)) {
             return Ok(events);
         }
-        if live.is_none() {
-            self.run(run_id).await?;
-        }
-        let mut events = Vec::new();
-        for block in self.database.blocks(run_id, after, BLOCKS).await? {
-            for event in LogBlock::read(run_id, &block)?.events {
-                if event.sequence > after {
-                    events.push(event);
-                }
-                if events.len() == limit {
-                    return Ok(events);
+        let mut events: Vec<Arc<RunEvent>> = Vec::new();
+        let (mut after, mut number, mut bytes) = (after, BLOCKS, 0);
+        loop {
+            let blocks = self.database.blocks(run_id, after, number).await?;
+            let is_last = blocks.len() < number;
+            for block in blocks {
+                bytes += block.len();
+                for event in LogBlock::read(run_id, &block)?.events {
+                    if event.sequence > after {
+                        after = event.sequence;
+                        events.push(event);
+                    }
+                    if events.len() == limit {
+                        return Ok(events);
+                    }
                 }
             }
+            if is_last || bytes >= BLOCK_BYTES {
+                break;
+            }
+            // Small blocks are many.
+            number = MANY_BLOCKS;
+        }
+        if events.is_empty() && live.is_none() {
+            self.run(run_id).await?;
         }
         Ok(events)
     }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::Outcome;
 use crate::stats::{Tally, fisher, mcnemar};
 
 /// From this chance on, a difference may be one by chance.
@@ -96,6 +97,16 @@ pub struct CaseTally {
     pub open: u32,
     /// The same case in the baseline.
     pub before: Option<Tally>,
+    /// Repetitions that failed, and somebody else than the agent is to blame: they are in no rate, and no success either.
+    pub faults: u32,
+}
+
+impl CaseTally {
+    /// Adds a repetition.
+    pub fn add(&mut self, outcome: Outcome, tally: Tally) {
+        self.tally.add(tally);
+        self.faults += u32::from(outcome == Outcome::Failed && tally.uncounted > 0);
+    }
 }
 
 /// Whether a gate was passed.
@@ -219,6 +230,9 @@ enum Guess {
 /// Whether no execution that is open can change what comes of the gate.
 #[must_use]
 pub fn is_decided(gate: &Gate, cases: &[CaseTally]) -> bool {
+    if cases.iter().any(|case| case.faults > 0) {
+        return true;
+    }
     let guessed = |guess| {
         let GateResult { passage, comparison, .. } = judge_guessed(gate, cases, guess);
         (passage, comparison.map(|comparison| comparison.answer))
@@ -257,6 +271,10 @@ fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
         failed.push(format!("{} passed, at least {least} have to", of_all(tally)));
     }
     if let Some(least) = gate.min_case_pass_rate {
+        let silent = cases.iter().filter(|case| case.open == 0 && now(case).counted() == 0).count();
+        if silent > 0 && tally.counted() > 0 {
+            unknown.push(format!("of {silent} cases no execution says anything about the agent"));
+        }
         let low = cases.iter().filter(|case| !least.is_reached(now(case)));
         let mut low = low.map(|case| (case, now(case)));
         for (case, tally) in low.by_ref().take(MAX_NAMED) {
@@ -266,6 +284,10 @@ fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
         if rest > 0 {
             failed.push(format!("and {rest} more cases with less than {least}"));
         }
+    }
+    let faults: u32 = cases.iter().map(|case| case.faults).sum();
+    if faults > 0 {
+        failed.push(format!("{faults} failed, and not the agent is to blame: the suite or its scripts are"));
     }
     let comparison = gate.max_regression.and_then(|most| {
         let pairs = cases.iter().filter_map(|case| Some((case.before?, now(case))));
@@ -291,7 +313,7 @@ fn told(compared: &RateComparison, most: Rate, failed: &mut Vec<String>, unknown
     let RateComparison { answer, p, before, now, .. } = compared;
     let (then, today) = (of_all(*before), of_all(*now));
     match answer {
-        Answer::Regressed if drop_of(*before, *now) > most.of_one() => {
+        Answer::Regressed if is_larger_drop(*before, *now, most) => {
             failed.push(format!(
                 "regressed: {then} passed in the baseline, {today} now (p = {p:.2e}); {most} may be lost"
             ));
@@ -315,8 +337,11 @@ fn of_all(tally: Tally) -> String {
     format!("{} of {}{percent}", tally.passed, tally.counted())
 }
 
-fn drop_of(before: Tally, now: Tally) -> f64 {
-    before.rate().zip(now.rate()).map_or(0.0, |(before, now)| before - now)
+/// Whether the rate dropped by more than that, without rounding.
+fn is_larger_drop(before: Tally, now: Tally, most: Rate) -> bool {
+    let (b, n) = (i128::from(before.counted()), i128::from(now.counted()));
+    let drop = i128::from(before.passed) * n - i128::from(now.passed) * b;
+    drop * i128::from(MILLION) > i128::from(most.millionths()) * b * n
 }
 
 /// Compares cases that both runs judged; `None`: there is none.
@@ -344,6 +369,8 @@ fn compare(pairs: &[(Tally, Tally)], most: Rate) -> Option<RateComparison> {
         (Test::Fisher, fisher(before, now), fisher(before, dropped(before, now.counted(), most)) < ALPHA)
     };
     let (then, today) = (before.rate()?, now.rate()?);
+    // Where no more passed than may be lost, nothing can be lost.
+    let would_show = would_show || before.rate()? <= most.of_one();
     let answer = match p < ALPHA {
         true if today < then => Answer::Regressed,
         true => Answer::Improved,
@@ -385,7 +412,7 @@ mod tests {
     }
 
     fn case(id: &str, now: Tally, open: u32, before: Option<Tally>) -> CaseTally {
-        CaseTally { case: id.to_owned(), tally: now, open, before }
+        CaseTally { case: id.to_owned(), tally: now, open, before, faults: 0 }
     }
 
     fn rate(text: &str) -> Option<Rate> {
@@ -417,6 +444,11 @@ mod tests {
         );
         let higher = Gate { min_pass_rate: rate("95.1%"), ..Gate::default() };
         assert_eq!(judge(&higher, &cases).reasons, ["190 of 200 (95.0 %) passed, at least 95.1% have to"]);
+        let mut faulty = cases.clone();
+        faulty[0].faults = 1;
+        assert_eq!(judge(&whole, &faulty).passage, Passage::Failed, "a fault of the suite is no success");
+        let silent = [case("a", tally(5, 0), 0, None), case("b", tally(0, 0), 0, None)];
+        assert_eq!(judge(&each, &silent).passage, Passage::CannotTell, "nothing is known of b");
         let nothing = [case("a", Tally { uncounted: 3, ..Tally::default() }, 0, None)];
         assert_eq!(judge(&whole, &nothing).passage, Passage::CannotTell, "nothing is no success");
     }
@@ -432,6 +464,9 @@ mod tests {
         assert_eq!(answer(tally(70, 30), tally(95, 5)), (Answer::Improved, Passage::Passed));
         assert_eq!(answer(tally(95, 5), tally(93, 7)), (Answer::NoDifference, Passage::Passed));
         assert_eq!(answer(tally(9, 1), tally(8, 2)), (Answer::CannotTell, Passage::CannotTell));
+        assert_eq!(answer(tally(0, 50), tally(0, 50)), (Answer::NoDifference, Passage::Passed), "nothing can be lost");
+        // Just what may be lost, though 0.8 - 0.7 is more than 0.1.
+        assert_eq!(answer(tally(800, 200), tally(700, 300)), (Answer::Regressed, Passage::Passed));
         // A drop that is no chance, and smaller than what may be lost.
         assert_eq!(answer(tally(9_500, 500), tally(9_200, 800)), (Answer::Regressed, Passage::Passed));
         let judged = judge(&gate, &[case("a", tally(8, 2), 0, Some(tally(9, 1)))]);

@@ -8,9 +8,9 @@ use super::call::{
 };
 use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
-use super::value::{WireError, some_text};
+use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
-use crate::conversation::JsonText;
+use crate::conversation::{Failure, JsonText};
 use crate::event::{CaseRef, Payload, RunEvent, Said};
 use crate::suite::Labels;
 
@@ -37,7 +37,17 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::StubServed { call_id, outcome, unstubbed } => {
             Wire::StubServed(tool_result_to_proto(call_id, outcome, *unstubbed))
         }
-        Payload::CallSent { to, digest } => Wire::CallSent(pb::CallSent { to: to.clone(), digest: digest.clone() }),
+        Payload::CallEnded { to, digest, failure, response, duration } => {
+            let (kind, message) = failure_to_proto(failure.as_ref());
+            Wire::CallEnded(pb::CallEnded {
+                to: to.clone(),
+                digest: digest.clone(),
+                failure: kind.into(),
+                message,
+                response: response.clone(),
+                duration: Some(duration_to_proto(*duration)),
+            })
+        }
         Payload::PartySaid { by, digest, said } => {
             Wire::PartySaid(pb::PartySaid { by: by.clone(), digest: digest.clone(), said: Some(said_to_proto(said)) })
         }
@@ -94,7 +104,13 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
             let (call_id, outcome, unstubbed) = tool_result_from_proto(result)?;
             Payload::StubServed { call_id, outcome, unstubbed }
         }
-        Some(Wire::CallSent(sent)) => Payload::CallSent { to: sent.to, digest: sent.digest },
+        Some(Wire::CallEnded(ended)) => Payload::CallEnded {
+            failure: failure_from_proto(ended.failure(), ended.message),
+            to: ended.to,
+            digest: ended.digest,
+            response: ended.response,
+            duration: ended.duration.and_then(duration_from_proto).unwrap_or_default(),
+        },
         Some(Wire::PartySaid(pb::PartySaid { by, digest, said })) => {
             let said = said.ok_or_else(|| WireError::new("event.party_said.said", "is not set"))?;
             Payload::PartySaid { by, digest, said: said_from_proto(said) }
@@ -118,6 +134,34 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     });
     let at = time_from_proto(event.at, "event.at")?;
     Ok(Some(RunEvent { sequence: event.sequence, at, case, turn: event.turn, payload }))
+}
+
+fn failure_to_proto(failure: Option<&Failure>) -> (pb::call_ended::Failure, String) {
+    use pb::call_ended::Failure as Wire;
+    match failure {
+        None => (Wire::Unspecified, String::new()),
+        Some(Failure::Timeout) => (Wire::Timeout, String::new()),
+        Some(Failure::Agent(message)) => (Wire::Agent, message.clone()),
+        Some(Failure::Protocol(message)) => (Wire::Protocol, message.clone()),
+        Some(Failure::Lost(message)) => (Wire::Lost, message.clone()),
+        Some(Failure::Unreachable(message)) => (Wire::Unreachable, message.clone()),
+        Some(Failure::Suite(message)) => (Wire::Suite, message.clone()),
+        Some(Failure::Cancelled) => (Wire::Cancelled, String::new()),
+    }
+}
+
+fn failure_from_proto(kind: pb::call_ended::Failure, message: String) -> Option<Failure> {
+    use pb::call_ended::Failure as Wire;
+    match kind {
+        Wire::Unspecified => None,
+        Wire::Timeout => Some(Failure::Timeout),
+        Wire::Agent => Some(Failure::Agent(message)),
+        Wire::Protocol => Some(Failure::Protocol(message)),
+        Wire::Lost => Some(Failure::Lost(message)),
+        Wire::Unreachable => Some(Failure::Unreachable(message)),
+        Wire::Suite => Some(Failure::Suite(message)),
+        Wire::Cancelled => Some(Failure::Cancelled),
+    }
 }
 
 fn said_to_proto(said: &Said) -> pb::party_said::Said {
@@ -344,7 +388,13 @@ mod tests {
         };
         let payloads = [
             Payload::RunStarted(Box::new(run())),
-            Payload::CallSent { to: "a".to_owned(), digest: "00ff".to_owned() },
+            Payload::CallEnded {
+                to: "a".to_owned(),
+                digest: "00ff".to_owned(),
+                failure: Some(Failure::Lost("gone".to_owned())),
+                response: Some(String::new()),
+                duration: Duration::from_millis(5),
+            },
             Payload::PartySaid {
                 by: "user".to_owned(),
                 digest: "01".to_owned(),

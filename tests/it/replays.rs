@@ -159,7 +159,8 @@ fn a_dialogue_is_played_back_through_the_engine() {
         ])
     };
     let ended = replay("again.json");
-    assert_eq!(ended.code, Some(3), "it was sent to another agent then: {}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, Some(2), "it was sent to another agent then: {}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("recorded the agent \"grpc://127.0.0.1:"), "{}", ended.stderr);
     let again = |file: &str| place.run(&["regrade", &run, "t.jsonl", "--daemon", &daemon, "-o", file]);
     let ended = again("again.json");
     assert_eq!(ended.code, Some(0), "nobody is there any more: {}{}", ended.stdout, ended.stderr);
@@ -236,4 +237,39 @@ fn two_runs_are_compared() {
     let ended = place.run(&["diff", &now, &before, "--daemon", &daemon]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("✓ better: 1\n    t.jsonl: b (did not pass, now passed)\n"), "{}", ended.stdout);
+}
+
+/// An agent that fails in every way there is; what came of it comes again.
+#[test]
+fn failures_are_played_back_too() {
+    let place = Place::new();
+    let (_daemon, daemon) = place.daemon();
+    let script = r#"{"replies": [
+        {"on": "hangs", "events": [{"hang": true}]},
+        {"on": "hangs later", "events": [{"text": "so far"}, {"hang": true}]},
+        {"on": "refuses", "events": [{"close": {"status": "INTERNAL", "message": "no way"}}]},
+        {"on": "breaks", "events": [{"text": "half"}, {"close": {"status": "UNAVAILABLE", "message": "gone"}}]},
+        {"on": "in pieces", "events": [{"text": "a whole answer"}]},
+        {"on": "*", "events": [{"text": "fine"}]}
+    ]}"#;
+    let (asked, url) = place.agent(script);
+    let inputs = ["hangs", "hangs later", "refuses", "breaks", "in pieces", "fine"];
+    let times = r#""timeout": "600ms""#;
+    let lines = inputs
+        .map(|input| case(input, input, &contains("a")).replace("\"assertions\"", &format!("{times}, \"assertions\"")));
+    let suite = lines.concat();
+    place.write("t.jsonl", &suite);
+    let ended = place.run(&["run", "t.jsonl", "-n", &url, "--daemon", &daemon, "--parallel", "6", "-o", "r.json"]);
+    assert!(matches!(ended.code, Some(1 | 3)), "{}{}", ended.stdout, ended.stderr);
+    drop(asked);
+    let run = place.json("r.json")["runId"].as_str().expect("an id").to_owned();
+    let again = place.run(&["regrade", &run, "t.jsonl", "--daemon", &daemon, "-o", "again.json", "-q"]);
+    assert_eq!(again.code, ended.code, "{}{}", again.stdout, again.stderr);
+    let (then, now) = (place.json("r.json"), place.json("again.json"));
+    for (position, input) in inputs.iter().enumerate() {
+        for key in ["outcome", "cause", "blame", "error", "response"] {
+            assert_eq!(now["cases"][position][key], then["cases"][position][key], "{input}: {key}");
+        }
+    }
+    assert_eq!(then["cases"][4]["response"], "a whole answer");
 }

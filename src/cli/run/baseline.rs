@@ -72,6 +72,8 @@ impl Found {
         let [baseline] = <[Baseline; 1]>::try_from(Baseline::read(&json).ok()?).ok()?;
         let agent = json.get("agentId").and_then(Json::as_str).map(str::to_owned);
         let is_partial = matches!(json.get("partial").map(|partial| &partial.value), Some(Value::Bool(true)));
+        // What was replayed says nothing about the agent.
+        let is_partial = is_partial || json.get("replayOf").is_some();
         let is_trouble = json.get("exitCode").and_then(Json::as_f64) == Some(3.0);
         // One that failed fast left the rest of its cases out, and says so with each of them.
         let is_cut =
@@ -147,7 +149,10 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
         for run in page.runs {
             seen += 1;
             let run = read_run(Some(run))?;
-            let is_ours = run.state.is_final() && run.exit_code() != 3 && run.spec.agent_id == wanted.agent;
+            let is_ours = run.spec.replay.is_none()
+                && run.state.is_final()
+                && run.exit_code() != 3
+                && run.spec.agent_id == wanted.agent;
             for suite in run.suites.iter().filter(|_| is_ours) {
                 if wanted.wants(&suite.tool_name, &suite.tier) {
                     let text = from_daemon(client, &run.run_id, &suite.path).await?;

@@ -142,6 +142,9 @@ impl Config {
     }
 
     fn fill_snapshot(&self, args: &mut RunArgs) -> Result<(), CliError> {
+        if args.takes_no_snapshot {
+            return Ok(());
+        }
         // A flag says where the snapshot comes from as a whole.
         let sources = |args: &RunArgs| {
             [

@@ -90,7 +90,7 @@ impl Progress {
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
             | Payload::SnapshotTaken(_)
-            | Payload::CallSent { .. }
+            | Payload::CallEnded { .. }
             | Payload::PartySaid { .. }
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }

@@ -14,11 +14,13 @@ use crate::check::framework::Reply;
 use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::json::{Json, Value};
+use crate::peer::agent::Agent;
 use crate::peer::party::Belongs;
 use crate::run::ask::validator;
 use crate::run::call::{Call, call};
 use crate::run::clock::Clock;
 use crate::run::dynamic::{MAX_RECORD, size_of_turn};
+use crate::run::replay::Evidence;
 use crate::run::{Callee, LogClosed, Shared};
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
@@ -236,7 +238,7 @@ impl<'a> Host<'a> {
             stubs: stubs.as_deref(),
             deadline: self.deadline,
         };
-        let Exchange { mut transcript, failure, warnings, model } = call(asked).await?;
+        let Exchange { mut transcript, failure, warnings, model, .. } = call(asked).await?;
         self.warnings.extend(warnings);
         self.bytes += size_of_turn(&transcript);
         let too_long = || Failure::Protocol(format!("its answers and tool calls have more than {MAX_RECORD} bytes"));
@@ -275,6 +277,10 @@ impl<'a> Host<'a> {
         let others = || self.shared.others.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(callee) = others().get(id) {
             return Ok(Arc::clone(callee));
+        }
+        if self.shared.evidence.is_some() {
+            // Nobody is called.
+            return Ok(Arc::new(Callee { agent: Agent::nobody(id), description: Evidence::somebody() }));
         }
         let agent = self.shared.party(id).map_err(|why| {
             let name = &tested.agent.name;
