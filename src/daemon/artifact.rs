@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -26,66 +27,129 @@ const CHUNK: usize = 256 << 10;
 /// A client hears at least so often that somebody is there.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// Bytes of the log that stay at hand, as they are stored: cases end about in the order in which they stand in their files.
-const AT_HAND: usize = 8 << 20;
+const AT_HAND: usize = 2 << 20;
+
+/// Most reports that are read at the same time: each holds its outline and some blocks.
+const MAX_OPEN: usize = 32;
+
+/// Gives reports, so many at the same time.
+pub(super) struct Artifacts {
+    open: Arc<Semaphore>,
+    /// The outline that was made last: the reports on the suites of a run are fetched one after the other.
+    last: Arc<Mutex<Option<Arc<Outline>>>>,
+}
+
+impl Default for Artifacts {
+    fn default() -> Self {
+        Self { open: Arc::new(Semaphore::new(MAX_OPEN)), last: Arc::default() }
+    }
+}
 
 /// The text in pieces.
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::FetchArtifactResponse, Status>> + Send>>;
 
-/// Looks up the run, makes the outline, and gives the text as it is read.
-pub(super) async fn artifact(store: &Arc<Store>, request: pb::FetchArtifactRequest) -> Result<Responses, Status> {
-    let format = Format::named(&request.format).ok_or_else(|| {
-        let names = Format::ALL.map(Format::name).join(", ");
-        of_wire(&WireError::new("format", format!("{:?} is not known; there are {names}", request.format)))
-    })?;
-    let run = store.run(&request.run_id).await.map_err(|error| of_store(&error))?;
-    if !run.state.is_final() {
-        return Err(Status::failed_precondition(format!(
-            "the run is {}; its reports come when it is over",
-            run.state.name()
-        )));
+impl Artifacts {
+    /// Looks up the run, and gives the text as it is read.
+    pub(super) async fn fetch(
+        &self,
+        store: &Arc<Store>,
+        request: pb::FetchArtifactRequest,
+    ) -> Result<Responses, Status> {
+        let format = Format::named(&request.format).ok_or_else(|| {
+            let names = Format::ALL.map(Format::name).join(", ");
+            of_wire(&WireError::new("format", format!("{:?} is not known; there are {names}", request.format)))
+        })?;
+        let run = store.run(&request.run_id).await.map_err(|error| of_store(&error))?;
+        if !run.state.is_final() {
+            return Err(Status::failed_precondition(format!(
+                "the run is {}; its reports come when it is over",
+                run.state.name()
+            )));
+        }
+        let no_suite = || of_wire(&WireError::new("suite", format!("{:?} is no suite of this run", request.suite)));
+        let suite = match request.suite.as_str() {
+            "" => None,
+            path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
+        };
+        let busy =
+            || Status::resource_exhausted(format!("{MAX_OPEN} reports are being read; try again when one is done"));
+        let permit = Arc::clone(&self.open).try_acquire_owned().map_err(|_| busy())?;
+        let log = Log::new(Arc::clone(store), request.run_id);
+        let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let outlining = match known.filter(|outline| outline.run.run_id == run.run_id) {
+            Some(outline) => Outlining::Made(outline),
+            None => Outlining::Reading(Box::new(Outliner::new(run)), 0),
+        };
+        let last = Arc::clone(&self.last);
+        let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report: format.report(), log, last }));
+        Ok(Box::pin(futures_util::stream::try_unfold((writing, permit), |(writing, permit)| async move {
+            let (chunk, writing) = writing.next().await?;
+            Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, (writing, permit))))
+        })))
     }
-    let no_suite = || of_wire(&WireError::new("suite", format!("{:?} is no suite of this run", request.suite)));
-    let suite = match request.suite.as_str() {
-        "" => None,
-        path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
-    };
-    let log = Box::new(Log::new(Arc::clone(store), request.run_id));
-    let outliner = Box::new(Outliner::new(run, suite));
-    let writing = Writing::Outline { outliner, after: 0, report: format.report(), log };
-    Ok(Box::pin(futures_util::stream::try_unfold(writing, |writing| async move {
-        let (chunk, writing) = writing.next().await?;
-        Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, writing)))
-    })))
 }
 
 /// A report that is being written.
 enum Writing {
     /// The log is read for the first time.
-    Outline { outliner: Box<Outliner>, after: u64, report: Box<dyn Report>, log: Box<Log> },
+    Outline(Box<Beginning>),
     /// The text is written.
     Text(Box<Text>),
+}
+
+/// A report of which nothing is written yet.
+struct Beginning {
+    outlining: Outlining,
+    /// The suite that it is about; `None`: all.
+    suite: Option<usize>,
+    report: Box<dyn Report>,
+    log: Log,
+    last: Arc<Mutex<Option<Arc<Outline>>>>,
+}
+
+/// How far the outline is.
+enum Outlining {
+    /// The log is read; up to this number it was.
+    Reading(Box<Outliner>, u64),
+    /// It is there.
+    Made(Arc<Outline>),
+}
+
+impl Beginning {
+    /// Reads on for a while; the text, if the outline is there.
+    async fn outline(mut self: Box<Self>) -> Result<Writing, Status> {
+        let began = Instant::now();
+        while let Outlining::Reading(mut outliner, after) = self.outlining {
+            let events = self.log.store.read(&self.log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
+            for event in &events {
+                outliner.take(event);
+            }
+            self.outlining = if let Some(last) = events.last() {
+                Outlining::Reading(outliner, last.sequence)
+            } else {
+                let outline = Arc::new(outliner.finish());
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&outline));
+                Outlining::Made(outline)
+            };
+            if began.elapsed() > SIGN_OF_LIFE {
+                break;
+            }
+        }
+        let Outlining::Made(whole) = &self.outlining else { return Ok(Writing::Outline(self)) };
+        let outline = match self.suite {
+            Some(suite) => Arc::new(whole.only(suite)),
+            None => Arc::clone(whole),
+        };
+        let Self { report, log, .. } = *self;
+        Ok(Writing::Text(Box::new(Text { outline, report, log, next: Some(Step::Head), written: Vec::new(), sent: 0 })))
+    }
 }
 
 impl Writing {
     /// The next part of the text; `None` behind the last one. Parts may be empty: whoever waits learns that somebody is there.
     async fn next(self) -> Result<(Vec<u8>, Option<Self>), Status> {
         match self {
-            Self::Outline { mut outliner, mut after, report, log } => {
-                let began = Instant::now();
-                while began.elapsed() < SIGN_OF_LIFE {
-                    let events = log.store.read(&log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-                    let Some(last) = events.last() else {
-                        let (outline, next) = (outliner.finish(), Some(Step::Head));
-                        let text = Text { outline, report, log: *log, next, written: Vec::new(), sent: 0 };
-                        return Ok((Vec::new(), Some(Self::Text(Box::new(text)))));
-                    };
-                    after = last.sequence;
-                    for event in &events {
-                        outliner.take(event);
-                    }
-                }
-                Ok((Vec::new(), Some(Self::Outline { outliner, after, report, log })))
-            }
+            Self::Outline(beginning) => Ok((Vec::new(), Some(beginning.outline().await?))),
             Self::Text(mut text) => {
                 let chunk = text.chunk().await?;
                 let is_over = chunk.is_empty() && text.next.is_none();
@@ -97,7 +161,7 @@ impl Writing {
 
 /// The text of a report, as far as it is written.
 struct Text {
-    outline: Outline,
+    outline: Arc<Outline>,
     report: Box<dyn Report>,
     log: Log,
     next: Option<Step>,

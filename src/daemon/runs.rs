@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
 
+use super::artifact::{self, Artifacts};
 use super::manager::Manager;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
-use super::{artifact, generate, history};
+use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::plan::MAX_CONCURRENCY;
@@ -26,11 +27,12 @@ const MAX_PAGE: usize = 500;
 
 pub(super) struct Runs {
     manager: Arc<Manager>,
+    artifacts: Artifacts,
 }
 
 impl Runs {
     pub(super) fn new(manager: Arc<Manager>) -> Self {
-        Self { manager }
+        Self { manager, artifacts: Artifacts::default() }
     }
 
     async fn run(&self, run_id: &str) -> Result<Run, Status> {
@@ -189,7 +191,7 @@ impl RunService for Runs {
         &self,
         request: Request<pb::FetchArtifactRequest>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
-        artifact::artifact(self.manager.store(), request.into_inner()).await.map(Response::new)
+        self.artifacts.fetch(self.manager.store(), request.into_inner()).await.map(Response::new)
     }
 }
 

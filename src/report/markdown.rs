@@ -93,9 +93,9 @@ struct Kept {
 }
 
 impl Kept {
-    /// Keeps a text, made only then, unless those before it fill the report.
-    fn push(&mut self, text: impl FnOnce() -> String) {
-        if self.bytes <= MAX_REPORT {
+    /// Keeps a text, made only then, unless those before it have `most` bytes.
+    fn push(&mut self, most: usize, text: impl FnOnce() -> String) {
+        if self.bytes <= most {
             let text = text();
             self.bytes += text.len();
             self.texts.push(text);
@@ -306,6 +306,8 @@ struct Section {
     /// Number of these.
     oddities: usize,
     regressions: HashSet<String>,
+    /// Bytes that are kept of each list: there could be room for them.
+    most: usize,
     /// What its repetitions say, if it has some.
     repeats: Option<Repeats>,
     /// Whether the run has no other, so that the headline says how many passed.
@@ -336,6 +338,8 @@ impl Section {
             fine: 0,
             odd: Kept::default(),
             oddities: 0,
+            // Very many suites share the room.
+            most: (4 * MAX_REPORT / outline.parts.len().max(1)).clamp(MIN_SUITE, MAX_REPORT),
             repeats: outline.repeats(part),
             is_only: outline.run.suites.len() == 1,
         }
@@ -348,20 +352,20 @@ impl Section {
         if result.outcome == Outcome::Passed || (is_skipped && result.cause.is_none()) {
             self.fine += 1;
             self.skipped += usize::from(is_skipped);
-            self.others.push(|| row_of_other(verdict));
+            self.others.push(self.most, || row_of_other(verdict));
             if is_odd(result) {
                 self.oddities += 1;
-                self.odd.push(|| oddity(verdict));
+                self.odd.push(self.most, || oddity(verdict));
             }
             return;
         }
         let regressed = self.regressions.contains(&*case.case_id);
         let bad = &mut self.bad[2 * usize::from(is_skipped) + usize::from(!regressed)];
         bad.number += 1;
-        bad.rows.push(|| row(verdict, regressed));
-        bad.names.push(|| format!(" {}", code(&case.label(), 80)));
+        bad.rows.push(self.most, || row(verdict, regressed));
+        bad.names.push(self.most, || format!(" {}", code(&case.label(), 80)));
         if !is_skipped {
-            bad.details.push(|| details(verdict));
+            bad.details.push(self.most, || details(verdict));
         }
     }
 

@@ -133,11 +133,12 @@ pub trait Report: Send {
 /// # Errors
 /// When it cannot be written, or the log is none.
 pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) -> Written {
-    let mut outliner = Outliner::new(run, only);
+    let mut outliner = Outliner::new(run);
     for event in log {
         outliner.take(event);
     }
     let outline = outliner.finish();
+    let outline = only.map_or_else(|| outline.clone(), |only| outline.only(only));
     let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
     let mut report = format.report();
     let mut text = String::new();

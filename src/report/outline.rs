@@ -86,6 +86,13 @@ impl Outline {
         self.parts.len() < self.run.suites.len()
     }
 
+    /// The outline of a report on one of the suites alone, by its position in the run.
+    #[must_use]
+    pub fn only(&self, suite: usize) -> Self {
+        let parts = self.parts.iter().filter(|part| part.suite == suite).cloned().collect();
+        Self { run: self.run.clone(), parts }
+    }
+
     /// What is known of the case at a place.
     #[must_use]
     pub fn entry(&self, place: Place) -> &Entry {
@@ -119,12 +126,11 @@ pub struct Outliner {
 }
 
 impl Outliner {
-    /// Begins the outline of a report on all suites of a run, or on the one at `only`.
+    /// Begins the outline of a report on all suites of a run.
     #[must_use]
-    pub fn new(run: Run, only: Option<usize>) -> Self {
-        let shown = run.suites.iter().enumerate().filter(|(suite, _)| only.is_none_or(|only| only == *suite));
+    pub fn new(run: Run) -> Self {
         let (mut parts, mut positions) = (Vec::new(), HashMap::new());
-        for (suite, info) in shown {
+        for (suite, info) in run.suites.iter().enumerate() {
             positions.insert(info.path.clone(), parts.len());
             let totals = Totals { total: info.cases, ..Totals::default() };
             parts.push(Part { suite, totals, cases: Vec::new() });
