@@ -39,7 +39,7 @@ mod config;
 mod generate;
 mod http_agent;
 mod interrupts;
-mod outputs;
+pub(super) mod outputs;
 mod previous;
 mod progress;
 pub(super) mod regrade;

@@ -1,5 +1,7 @@
 //! `forgectl runs`.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use jiff::Timestamp;
 
@@ -7,6 +9,7 @@ use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::lines::Lines;
+use super::run::outputs::report;
 use super::run::read_run;
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
@@ -51,6 +54,16 @@ pub(super) enum RunsCommand {
         /// Id of the run
         #[arg(value_name = "RUN")]
         run_id: String,
+    },
+    /// Write the results of a run that is over, as `run -o` does
+    Report {
+        /// Id of the run
+        #[arg(value_name = "RUN")]
+        run_id: String,
+
+        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; may be given several times
+        #[arg(short, long, value_name = "FILE", required = true)]
+        output: Vec<PathBuf>,
     },
     /// Cancel a run
     Cancel {
@@ -127,6 +140,7 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
             client.ask("removing the run", client.runs().delete_run(request)).await?;
             Ok(Exit::Passed)
         }
+        RunsCommand::Report { run_id, output } => report(&client, &run_id, &output).await.map(|()| Exit::Passed),
         RunsCommand::Show { run_id } => show(&client, &run_id).await,
         RunsCommand::Cancel { run_id } => {
             let request = pb::CancelRunRequest { run_id, reason: "forgectl runs cancel".to_owned() };

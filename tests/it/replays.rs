@@ -223,6 +223,18 @@ fn two_runs_are_compared() {
         &(case("a", "one", &contains("one")) + &case("b", "two", &contains("three")) + &case("new", "x", "")),
     );
     let (now, _) = record(&place, &daemon, &agent(), &[]);
+    // Results can be had at any later time, in every format, and are the same.
+    let later = ["later.json", "later.jsonl", "later.xml", "later.md", "later.html"];
+    let outputs: Vec<&str> = later.iter().flat_map(|file| ["-o", *file]).collect();
+    let ended = place.run(&[&["runs", "report", &now, "--daemon", &daemon][..], &outputs].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(place.json("later.json"), place.json("r.json"));
+    for file in later {
+        assert!(std::fs::metadata(place.path().join(file)).is_ok_and(|file| file.len() > 100), "{file}");
+    }
+    let ended = place.run(&["runs", "report", &now, "--daemon", &daemon, "-o", "x.pdf"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+
     let ended = place.run(&["diff", &before, &now, "--daemon", &daemon]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     for part in [

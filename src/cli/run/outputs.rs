@@ -1,7 +1,7 @@
 //! The files that a run writes: checked before it, written after it, each whole or not at all.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
@@ -24,11 +24,7 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
                 .hint("name a file that ends in .jsonl"))
         });
     }
-    let unknown = args.output.iter().find(|file| format_of(file).is_none());
-    if let Some(file) = unknown {
-        return Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-            .hint("results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html"));
-    }
+    check_formats(&args.output)?;
     if args.detach {
         return Ok(());
     }
@@ -38,6 +34,24 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
             CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
                 .hint("choose other places with --output-dir DIR and -o FILE")
         })?;
+    }
+    Ok(())
+}
+
+/// The ending of a file says its format.
+fn check_formats(files: &[PathBuf]) -> Result<(), CliError> {
+    let unknown = files.iter().find(|file| format_of(file).is_none());
+    unknown.map_or(Ok(()), |file| {
+        Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
+            .hint("results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html"))
+    })
+}
+
+/// Writes results of a run that is over.
+pub(in crate::cli) async fn report(client: &Client, run_id: &str, files: &[PathBuf]) -> Result<(), CliError> {
+    check_formats(files)?;
+    for file in files {
+        client.again(async || fetch(client, run_id, "", file).await).await?;
     }
     Ok(())
 }
