@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::event::{Payload, Run, RunEvent};
+use crate::event::{Payload, RunEvent};
 use crate::report::{Shown, Verdict};
 use crate::stats::{Repeats, Tally};
 use crate::suite::Labels;
@@ -18,15 +18,6 @@ pub(super) struct Lines {
     /// What the repetitions say of cases that have several: place in `repeats` by suite and id.
     repeated: HashMap<(Arc<str>, Arc<str>), usize>,
     repeats: Vec<(Arc<str>, String, Tally)>,
-}
-
-/// What is shown of one suite.
-#[derive(Debug, Default)]
-pub(super) struct OfSuite {
-    /// Its lines, in file order. None: nothing is known of it.
-    pub(super) lines: Vec<Shown>,
-    /// What its repetitions say, if it has some.
-    pub(super) repeats: Repeats,
 }
 
 #[derive(Debug)]
@@ -70,20 +61,18 @@ impl Lines {
         }
     }
 
-    /// What is shown of each suite of the run, which is over.
-    pub(super) fn by_suite(self, run: &Run) -> Vec<OfSuite> {
-        let places: HashMap<&str, usize> = run.suites.iter().map(|suite| suite.path.as_str()).zip(0..).collect();
-        let mut suites: Vec<OfSuite> = run.suites.iter().map(|_| OfSuite::default()).collect();
-        for (suite, line) in self.cases {
-            if let (Some(place), Line::Shown(shown)) = (places.get(&*suite), line) {
-                suites[*place].lines.push(shown);
-            }
-        }
-        for (suite, case, tally) in self.repeats {
-            if let Some(place) = places.get(&*suite) {
-                suites[*place].repeats.cases.push((case, tally));
-            }
-        }
-        suites
+    /// The lines of a suite, in file order. None: nothing is known of it.
+    pub(super) fn of_suite(&self, path: &str) -> Vec<&Shown> {
+        let shown = self.cases.iter().filter_map(|(suite, line)| match line {
+            Line::Shown(shown) if **suite == *path => Some(shown),
+            Line::Shown(_) | Line::Open(..) => None,
+        });
+        shown.collect()
+    }
+
+    /// What the repetitions of a suite say, if it has some.
+    pub(super) fn repeats_of(&self, path: &str) -> Repeats {
+        let cases = self.repeats.iter().filter(|(suite, ..)| **suite == *path);
+        Repeats { cases: cases.map(|(_, case, tally)| (case.clone(), *tally)).collect() }
     }
 }

@@ -12,7 +12,7 @@ use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
-use super::lines::{Lines, OfSuite};
+use super::lines::Lines;
 use super::{CliError, Exit, look, note, print};
 use crate::bundle::Role;
 use crate::conversation::ToolMode;
@@ -510,9 +510,10 @@ async fn run_on(
     }
     // Suites may be large, and who only waits does not need them.
     let inputs = Some(inputs).filter(|_| args.update_snapshots);
-    let Ended { run, suites, answered } = follow(client, args, &run, interrupts).await?;
+    let Ended { run, lines, answered } = follow(client, args, &run, interrupts).await?;
     // First what people wait for, then the files, whatever became of the other.
-    let told = tell(args, &run, suites);
+    let told = tell(args, &run, &lines);
+    drop(lines);
     let written = write_results(client, args, &run).await;
     let stored = inputs.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
     match told {
@@ -613,8 +614,8 @@ async fn upload(client: &Client, spec: &RunSpec, packed: &std::sync::Arc<File>) 
 /// A run that is over, and what the console shows of it.
 struct Ended {
     run: Run,
-    /// What is shown of each suite.
-    suites: Vec<OfSuite>,
+    /// What is shown of it.
+    lines: Lines,
     /// What is to be stored of it.
     answered: Answered,
 }
@@ -648,7 +649,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
         }
     };
     progress.finish();
-    Ok(Ended { suites: lines.by_suite(&ended), run: ended, answered })
+    Ok(Ended { lines, run: ended, answered })
 }
 
 async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
@@ -659,7 +660,7 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
 }
 
 /// Prints the summary of each suite, or why there is none.
-fn tell(args: &RunArgs, run: &Run, suites: Vec<OfSuite>) -> Result<(), CliError> {
+fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
     if let Some(fault) = &run.error {
         let error = CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message));
         return Err(match fault.reason.as_str() {
@@ -669,18 +670,20 @@ fn tell(args: &RunArgs, run: &Run, suites: Vec<OfSuite>) -> Result<(), CliError>
     }
     let look: Look = look();
     // What is said of the run as a whole stands with the last suite of which anything is shown.
-    let last = suites.iter().rposition(|suite| !suite.lines.is_empty());
-    for (index, (suite, shown)) in run.suites.iter().zip(suites).enumerate() {
-        if shown.lines.is_empty() {
+    let last = run.suites.iter().rposition(|suite| !lines.of_suite(&suite.path).is_empty());
+    for (index, suite) in run.suites.iter().enumerate() {
+        let shown = lines.of_suite(&suite.path);
+        if shown.is_empty() {
             continue;
         }
         // Those of the file were told before the run, unless nothing was.
         let of_suite = suite.warnings.iter().filter(|_| args.quiet);
         let of_run = run.warnings.iter().filter(|_| Some(index) == last);
         let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
-        print(&summary(run, suite, &shown.lines, &warnings, look))?;
-        if !shown.repeats.cases.is_empty() {
-            print(&repeats::summary(&shown.repeats, look))?;
+        print(&summary(run, suite, &shown, &warnings, look))?;
+        let of_suite = lines.repeats_of(&suite.path);
+        if !of_suite.cases.is_empty() {
+            print(&repeats::summary(&of_suite, look))?;
         }
     }
     if let Some(gate) = &run.gate {

@@ -219,10 +219,11 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
     while let Some(event) = follower.next().await? {
         lines.take(&event);
     }
-    for (suite, shown) in run.suites.iter().zip(lines.by_suite(&run)) {
-        print(&summary(&run, suite, &shown.lines, &[], look()))?;
-        if !shown.repeats.cases.is_empty() {
-            print(&repeats::summary(&shown.repeats, look()))?;
+    for suite in &run.suites {
+        print(&summary(&run, suite, &lines.of_suite(&suite.path), &[], look()))?;
+        let of_suite = lines.repeats_of(&suite.path);
+        if !of_suite.cases.is_empty() {
+            print(&repeats::summary(&of_suite, look()))?;
         }
     }
     if let Some(gate) = &run.gate {

@@ -231,7 +231,7 @@ impl Shown {
 
 /// The console summary of one suite of a run that is over, in the manner of its dialect.
 #[must_use]
-pub fn summary(run: &Run, suite: &SuiteInfo, shown: &[Shown], warnings: &[String], look: console::Look) -> String {
+pub fn summary(run: &Run, suite: &SuiteInfo, shown: &[&Shown], warnings: &[String], look: console::Look) -> String {
     let mut lines = Vec::new();
     let mut entries = Vec::new();
     for case in shown {
