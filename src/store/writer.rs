@@ -21,6 +21,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 const RETRIES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
 
+/// Time for one transaction.
+const WRITE: Duration = Duration::from_secs(10);
+/// Time after which nothing is tried again.
+const GIVE_UP: Duration = Duration::from_secs(15);
+
 type Waiting = (Batch, oneshot::Sender<Result<(), StoreError>>);
 
 /// The way to the task that writes.
@@ -55,6 +60,12 @@ impl Writer {
     }
 }
 
+/// Writes batches within a time: a database that is stuck is as good as one that is not there.
+async fn write(database: &Database, batches: &[Batch]) -> Result<(), StoreError> {
+    let silent = |_| Err(StoreError::Database(format!("it took more than {WRITE:?} to write")));
+    tokio::time::timeout(WRITE, database.write(batches)).await.unwrap_or_else(silent)
+}
+
 async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
     let mut waiting = Vec::new();
     let mut next = Instant::now();
@@ -70,18 +81,20 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
         }
         next = Instant::now() + PAUSE;
         let (batches, done): (Vec<Batch>, Vec<_>) = waiting.drain(..).unzip();
-        let together = database.write(&batches).await;
+        let begun = Instant::now();
+        let together = write(&database, &batches).await;
         for (batch, sender) in batches.iter().zip(done) {
             // One that cannot be stored does not take the others along, and a database may be away for a moment.
             let mut written = together.clone();
             for pause in RETRIES {
-                if written.is_ok() {
+                if written.is_ok() || begun.elapsed() > GIVE_UP {
                     break;
                 }
                 tokio::time::sleep(pause).await;
-                written = match database.is_stored(batch).await {
-                    Ok(true) => Ok(()),
-                    Ok(false) | Err(_) => database.write(std::slice::from_ref(batch)).await,
+                let stored = tokio::time::timeout(WRITE, database.is_stored(batch)).await;
+                written = match stored {
+                    Ok(Ok(true)) => Ok(()),
+                    Ok(Ok(false) | Err(_)) | Err(_) => write(&database, std::slice::from_ref(batch)).await,
                 };
             }
             if let Err(error) = &written {

@@ -243,7 +243,7 @@ fn a_full_disk() {
     let url = format!("http://{}", daemon.address());
     let run = |suite: &str, file: &str| {
         let args = ["run", suite, "-n", &agent, "--daemon", &url, "--parallel", "16", "-o", file, "-q", "--wait", "5s"];
-        Running::start(place.forgectl(&args)).end_within(Duration::from_secs(90))
+        Running::start(place.forgectl(&args)).end_within(Duration::from_mins(4))
     };
     let before = run("few.jsonl", "few.json");
     assert_eq!(before.code, Some(0), "{}{}", before.stdout, before.stderr);
