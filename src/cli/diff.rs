@@ -11,12 +11,10 @@ use super::{CliError, Exit, print};
 use crate::event::{Payload, Run};
 use crate::report::{printable, repeats};
 use crate::stats::{Tally, fisher};
-use crate::verdict::gate::{CaseTally, Gate, Rate, judge};
+use crate::verdict::gate::{ALPHA, CaseTally, Gate, Rate, judge};
 use crate::verdict::{CaseResult, Outcome};
 use crate::wire::control::Detail;
 
-/// From this chance on, a difference may be one by chance.
-const ALPHA: f64 = 0.05;
 /// Most cases of a list that are named.
 const MAX_NAMED: usize = 50;
 

@@ -1,23 +1,25 @@
 //! Markdown for people who read a pull request: what did not pass first, and never more than a comment can hold.
 //!
 //! **Whatever an agent or a suite wrote stands in a code span, a fence, or an escaped `<code>`**, and nowhere else: only
-//! there can it open no markup and mention nobody. See `code`, `fence` and `in_html`.
+//! there can it open no markup and mention nobody. See `text`.
 //!
 //! The room for the whole is shared out between the suites that have something to say; what is left goes to the cases that
 //! passed. What does not fit is counted, and the end says where it is.
 
+mod text;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::html::escaped;
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, count, cut, is_bad, money, tally, time, votes};
-use super::{Report, Verdict, Written, attempts_note, own_error, printable, printable_lines, repeats};
+use super::{Report, Verdict, Written, attempts_note, own_error, repeats};
 use crate::event::{State, SuiteInfo};
 use crate::stats::{Repeats, Stability};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::GateResult;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
+use text::{code, fence, in_html};
 
 /// Bytes of the whole. GitHub takes 65,536 characters in a comment; the rest is for whoever adds some words.
 const MAX_REPORT: usize = 60_000;
@@ -634,68 +636,6 @@ fn said(result: &CaseResult) -> String {
     format!("\n{}{rest}", fence(&text))
 }
 
-/// Somebody else's text in a code span, on one line, also inside a table: at most so many bytes of it.
-#[must_use]
-pub fn code(text: &str, most: usize) -> String {
-    let mut keep = most;
-    loop {
-        let cut = cut(text, keep);
-        let mut span = span(cut.text);
-        // What has to be escaped gets long.
-        if span.len() <= 2 * most + 40 || keep == 0 {
-            if let Some(note) = cut.note() {
-                let _ = write!(span, " … {note}");
-            }
-            return span;
-        }
-        keep /= 2;
-    }
-}
-
-fn span(text: &str) -> String {
-    let line = printable(&printable_lines(text).replace(['\n', '\t'], " "));
-    let line = without_long_runs(&line);
-    if line.trim().is_empty() {
-        return "–".to_owned();
-    }
-    let fence = "`".repeat(longest_run(&line) + 1);
-    // No way of writing a bar inside a code span is safe in a table for every reader, so it stands between two of them.
-    let parts = line.split('|').map(|part| {
-        let touches = |edge: fn(char) -> bool| part.starts_with(edge) || part.ends_with(edge);
-        match part {
-            "" => String::new(),
-            // One blank on either side is taken off again, and backticks must not touch the fence.
-            part if touches(|c| c == '`' || c == ' ') && !part.trim().is_empty() => format!("{fence} {part} {fence}"),
-            part => format!("{fence}{part}{fence}"),
-        }
-    });
-    parts.collect::<Vec<_>>().join("&#124;")
-}
-
-/// Somebody else's text as a block of code.
-#[must_use]
-pub fn fence(text: &str) -> String {
-    let text = without_long_runs(&printable_lines(text));
-    let fence = "`".repeat((longest_run(&text) + 1).max(3));
-    format!("{fence}text\n{}\n{fence}\n", text.trim_end_matches('\n'))
-}
-
-/// Somebody else's text inside a line of HTML, where Markdown means nothing.
-fn in_html(text: &str) -> String {
-    let cut = cut(text, MAX_SHORT);
-    let line = printable(&printable_lines(cut.text).replace(['\n', '\t'], " "));
-    format!("<code>{}</code>{}", escaped(&line), cut.note().map(|note| format!(" … {note}")).unwrap_or_default())
-}
-
-/// Backticks in runs that are too long for readers to count become escapes: a fence of more than that is none.
-fn without_long_runs(text: &str) -> String {
-    if longest_run(text) > 16 { text.replace('`', "\\u{60}") } else { text.to_owned() }
-}
-
-fn longest_run(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -816,21 +756,6 @@ mod tests {
         let tags = outside.matches('<').count();
         let ours = ["<details>", "<details open>", "</details>", "<summary>", "</summary>", "<br>", "<sub>", "</sub>"];
         assert_eq!(tags, ours.iter().map(|tag| outside.matches(tag).count()).sum::<usize>(), "{outside}");
-    }
-
-    #[test]
-    fn spans_that_nothing_gets_out_of() {
-        assert_eq!(code("a\nb\tc", 99), "`a b c`");
-        assert_eq!(code("``x`", 99), "``` ``x` ```");
-        assert_eq!(code(" x ", 99), "`  x  `");
-        assert_eq!(code("a|b||", 99), "`a`&#124;`b`&#124;&#124;");
-        assert_eq!(code("a\\|b", 99), "`a\\`&#124;`b`");
-        assert_eq!(code("\u{202e}", 99), "`\\u{202e}`");
-        let ticks = code(&"`".repeat(300), 90);
-        assert_eq!(ticks, format!("`{}` … 278 bytes more", "\\u{60}".repeat(22)), "no reader counts that far");
-        assert_eq!((code("", 9), code(" \n", 9)), ("–".to_owned(), "–".to_owned()));
-        assert_eq!(code("aé", 2), "`a` … 2 bytes more");
-        assert_eq!(fence("a\n````\nb\r\n"), "`````text\na\n````\nb\n`````\n");
     }
 
     #[test]

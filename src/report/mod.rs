@@ -138,7 +138,10 @@ pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) ->
         outliner.take(event);
     }
     let outline = outliner.finish();
-    let outline = only.map_or_else(|| outline.clone(), |only| outline.only(only));
+    let outline = match only {
+        Some(suite) => outline.only(suite),
+        None => outline,
+    };
     let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
     let mut report = format.report();
     let mut text = String::new();

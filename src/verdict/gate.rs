@@ -9,7 +9,7 @@ use super::Outcome;
 use crate::stats::{Tally, fisher, mcnemar};
 
 /// From this chance on, a difference may be one by chance.
-const ALPHA: f64 = 0.05;
+pub const ALPHA: f64 = 0.05;
 /// Most cases that are named in a reason.
 const MAX_NAMED: usize = 5;
 /// Whole rates.
