@@ -394,6 +394,8 @@ pub struct Finished {
     pub error: Option<Fault>,
     /// Number of tool calls the agent counted; 0 when it does not count.
     pub tool_calls: u32,
+    /// All spans of the invocation were exported, and their receiver confirmed them.
+    pub spans_flushed: bool,
 }
 
 /// What is known of one invocation, whole or cut short.
@@ -407,6 +409,21 @@ pub struct Transcript {
     pub usage: Option<Usage>,
     /// From sending the start frame to the last event, by the daemon's clock.
     pub duration: Duration,
+}
+
+/// What the spans of an invocation say about its tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SpanEvidence {
+    /// The tool calls in the order in which they began.
+    pub tool_calls: Vec<ToolCall>,
+    /// The agent confirmed that there are no more.
+    pub confirmed: bool,
+    /// How long the daemon waited for spans.
+    pub waited: Duration,
+    /// Spans that came in, of all kinds.
+    pub spans: u32,
+    /// Spans that were not kept because there were too many.
+    pub dropped: u32,
 }
 
 /// How an invocation ended that gave no answer.

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::conversation::{AgentCard, AgentEvent, Failure, Fault, JsonText, Message, ToolMode, ToolOutcome};
+use crate::conversation::{
+    AgentCard, AgentEvent, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome,
+};
 use crate::plan::RunSpec;
 use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
+use crate::trace::{Attempted, RunTrace};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{CaseResult, Totals, Turn};
@@ -67,6 +70,12 @@ pub struct CaseRef {
 }
 
 impl CaseRef {
+    /// Its name among the spans of the run.
+    #[must_use]
+    pub fn attempted(&self) -> Attempted<'_> {
+        (&self.suite, &self.case_id, self.repeat, self.attempt)
+    }
+
     /// What people call it: its id, and the repetition from the second on.
     #[must_use]
     pub fn label(&self) -> String {
@@ -112,28 +121,14 @@ pub enum Payload {
         /// Whether the case has no stub for that tool.
         unstubbed: bool,
     },
+    /// The agent under test described itself; so it does again after a restart.
+    AgentDescribed(Box<AgentCard>),
     /// A call of an agent is over; what it said stands before this.
-    CallEnded {
-        /// Its name; empty: the agent under test.
-        to: String,
-        /// Names what was sent: the same again has the same digest.
-        digest: String,
-        /// Why there is no answer, if there is none.
-        failure: Option<Failure>,
-        /// The answer, where no event holds it as a whole.
-        response: Option<String>,
-        /// How long it took.
-        duration: Duration,
-    },
-    /// A simulator or validator answered.
-    PartySaid {
-        /// How it is called.
-        by: String,
-        /// Names what it was asked: the same again has the same digest.
-        digest: String,
-        /// What it said.
-        said: Said,
-    },
+    CallEnded(Box<CallEnd>),
+    /// The spans of a call were read; it stands before the end of the call.
+    SpansRead(Box<SpanEvidence>),
+    /// A simulator or validator answered, or failed to.
+    PartySaid(Box<PartySaid>),
     /// A turn of a dialogue was answered.
     TurnFinished(Turn),
     /// A checkpoint of a dialogue was reached.
@@ -153,6 +148,48 @@ pub enum Payload {
     RunFinished(Box<Run>),
 }
 
+/// How a call of an agent ended.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CallEnd {
+    /// Its name; empty: the agent under test.
+    pub to: String,
+    /// Names what was sent: the same again has the same digest.
+    pub digest: String,
+    /// Why there is no answer, if there is none.
+    pub failure: Option<Failure>,
+    /// The answer, where no event holds it as a whole.
+    pub response: Option<String>,
+    /// When it began; `None` in logs of earlier versions.
+    pub began: Option<Timestamp>,
+    /// How long it took.
+    pub duration: Duration,
+    /// Id of the call; empty in logs of earlier versions.
+    pub invocation_id: String,
+    /// Ties the turns of a case together.
+    pub conversation_id: String,
+    /// The agent exports spans of its model turns and tool calls itself.
+    pub exports_spans: bool,
+    /// What was sent, if traces are to hold it; files in it only by their names.
+    pub input: Vec<Message>,
+}
+
+/// What a simulator or validator answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartySaid {
+    /// How it is called.
+    pub by: String,
+    /// Names what it was asked: the same again has the same digest.
+    pub digest: String,
+    /// What it said.
+    pub said: Said,
+    /// Id of the question; empty in logs of earlier versions.
+    pub request_id: String,
+    /// When it was asked; `None` in logs of earlier versions.
+    pub began: Option<Timestamp>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
 /// What a simulator or validator said.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
@@ -169,6 +206,8 @@ pub enum Said {
         /// The reply as it came.
         reply: String,
     },
+    /// Nothing; this is why.
+    Silence(String),
 }
 
 /// How far a run is.
@@ -258,6 +297,14 @@ pub struct Run {
     pub gate: Option<GateResult>,
 }
 
+impl Run {
+    /// The trace that its spans belong to.
+    #[must_use]
+    pub fn trace(&self) -> RunTrace {
+        RunTrace::new(&self.run_id, self.spec.trace_parent.clone())
+    }
+}
+
 /// Most warnings that a run keeps beside its log.
 const MAX_RUN_WARNINGS: usize = 100;
 
@@ -266,6 +313,7 @@ impl Run {
     pub fn apply(&mut self, payload: &Payload) {
         match payload {
             Payload::RunStarted(run) | Payload::RunFinished(run) => *self = (**run).clone(),
+            Payload::AgentDescribed(card) => self.agent = Some((**card).clone()),
             Payload::CaseFinished(result) => self.totals.add(result),
             Payload::Warning(text) if self.warnings.len() < MAX_RUN_WARNINGS => self.warnings.push(text.clone()),
             Payload::Warning(_)
@@ -273,8 +321,9 @@ impl Run {
             | Payload::CaseStarted { .. }
             | Payload::Agent(_)
             | Payload::StubServed { .. }
-            | Payload::CallEnded { .. }
-            | Payload::PartySaid { .. }
+            | Payload::CallEnded(_)
+            | Payload::SpansRead(_)
+            | Payload::PartySaid(_)
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
             | Payload::SnapshotTaken(_)

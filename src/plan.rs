@@ -12,6 +12,7 @@ use crate::suite::script::Hooks;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Suite};
+use crate::trace::TraceParent;
 use crate::usage::Prices;
 use crate::verdict::gate::Gate;
 
@@ -89,6 +90,12 @@ pub struct RunSpec {
     pub gate: Gate,
     /// The run whose recorded answers are played back in place of agents.
     pub replay: Option<Replay>,
+    /// What the run hangs below in somebody's trace.
+    pub trace_parent: Option<TraceParent>,
+    /// A link to the trace of a case, with `{trace_id}` in it.
+    pub trace_url: Option<String>,
+    /// Traces hold what was said, and what tools were given and gave.
+    pub capture_content: bool,
 }
 
 /// Recorded answers in place of agents.
@@ -134,6 +141,9 @@ impl RunSpec {
             labels: Vec::new(),
             gate: Gate::default(),
             replay: None,
+            trace_parent: None,
+            trace_url: None,
+            capture_content: false,
         }
     }
 

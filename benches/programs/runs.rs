@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forge::conversation::{Invocation, Message, ToolMode};
+use forge::trace::TraceHeaders;
 use forge::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use forge::wire::agent::invoke_response::Event;
 use forge::wire::call::start_to_proto;
@@ -59,7 +60,7 @@ async fn call_all(address: &str, count: usize) {
                     return;
                 }
                 let (frames, rest) = tokio::sync::mpsc::channel(4);
-                frames.send(start_to_proto(&invocation(number))).await.expect("there is room");
+                frames.send(start_to_proto(&invocation(number), &TraceHeaders::default())).await.expect("there is room");
                 let outgoing = tokio_stream::wrappers::ReceiverStream::new(rest);
                 let mut events = client.invoke(outgoing).await.expect("it answers").into_inner();
                 loop {

@@ -27,6 +27,7 @@ use crate::suite::Defaults;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
+use crate::trace::{captures_content, check_template};
 use crate::usage::Prices;
 use crate::verdict::gate::{Gate, Rate};
 use crate::wire::control as pb;
@@ -44,6 +45,7 @@ mod previous;
 mod progress;
 pub(super) mod regrade;
 mod snapshot;
+mod trace;
 
 use answers::Answered;
 use http_agent::HttpAgent;
@@ -263,6 +265,19 @@ pub(super) struct RunArgs {
     #[arg(long, requires = "replay", help_heading = "Replay")]
     validators: bool,
 
+    /// Write the traces of the run to this file, as OTLP in JSON, a request a line
+    #[arg(long, value_name = "FILE", conflicts_with = "detach", help_heading = "Traces")]
+    otlp_file: Option<PathBuf>,
+
+    /// A link to the trace of each case, such as 'https://traces.example/trace/{trace_id}?span={span_id}'
+    #[arg(long, value_name = "URL", value_parser = trace_url, help_heading = "Traces")]
+    trace_url: Option<String>,
+
+    /// Put into the traces what was said, and what tools were given and gave; so does
+    /// OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true
+    #[arg(long, help_heading = "Traces")]
+    capture_content: bool,
+
     /// A label to find the run again by, such as branch=main; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     label: Vec<(String, String)>,
@@ -282,6 +297,11 @@ pub(super) struct RunArgs {
     /// What models cost; a setting without a flag
     #[arg(skip)]
     prices: Prices,
+}
+
+/// See [`RunArgs::trace_url`].
+fn trace_url(text: &str) -> Result<String, String> {
+    check_template(text).map(|()| text.to_owned())
 }
 
 /// See [`RunArgs::tools`].
@@ -497,6 +517,9 @@ async fn run_on(
         labels: args.labels(),
         gate: args.gate(),
         replay: args.replay.clone().map(|run_id| Replay { run_id, asks_validators: args.validators }),
+        trace_parent: trace::from_environment(args.quiet),
+        trace_url: args.trace_url.clone(),
+        capture_content: args.capture_content || captures_content(),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {

@@ -57,7 +57,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let cases = if total == 1 { "case" } else { "cases" };
             format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
-        Payload::CasePlanned { .. } | Payload::CallEnded { .. } => return None,
+        Payload::CasePlanned { .. } | Payload::AgentDescribed(_) | Payload::CallEnded(_) => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),
         Payload::Agent(agent) => match &agent.kind {
             AgentEventKind::ToolStarted { call, .. } => {
@@ -113,15 +113,25 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
             format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))
         }
-        Payload::PartySaid { by, said, .. } => match said {
+        Payload::PartySaid(party) => match &party.said {
             Said::Input(message, _) => {
                 let text = message.as_ref().map(Message::text).unwrap_or_default();
-                format!("{} says {:?}", short(by), clip(&text, MAX_TEXT))
+                format!("{} says {:?}", short(&party.by), clip(&text, MAX_TEXT))
             }
             Said::Vote { passed, reason, .. } => {
-                format!("{} says {}: {}", short(by), if *passed { "yes" } else { "no" }, short(reason))
+                format!("{} says {}: {}", short(&party.by), if *passed { "yes" } else { "no" }, short(reason))
             }
+            Said::Silence(why) => format!("{} gave no answer: {}", short(&party.by), short(why)),
         },
+        Payload::SpansRead(read) => {
+            let names: Vec<String> = read.tool_calls.iter().map(|call| short(&call.name)).collect();
+            let end = if read.confirmed { "" } else { ", their end was not confirmed" };
+            format!(
+                "{} spans, tools in them: {}{end}",
+                read.spans,
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            )
+        }
         Payload::SnapshotTaken(values) => format!("snapshot taken: {} bytes", values.as_str().len()),
         Payload::Warning(text) => format!("⚠ {}", short(text)),
         Payload::RunFinished(run) => {

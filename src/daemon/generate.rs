@@ -14,6 +14,7 @@ use crate::peer::agent::Agent;
 use crate::peer::generator::Wanted;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::timeout::MAX_TIMEOUT;
+use crate::trace::TraceHeaders;
 use crate::wire::control as pb;
 use crate::wire::control::generate_cases_response::Item;
 use crate::wire::value::{WireError, duration_from_proto, json_from_proto};
@@ -101,6 +102,8 @@ async fn ask(
         turn: 0,
         attempt: 1,
         deadline,
+        request_id: uuid::Uuid::new_v4().to_string(),
+        trace: TraceHeaders::default(),
     };
     let respond = |item| Ok(pb::GenerateCasesResponse { item: Some(item) });
     let (sender, mut cases) = mpsc::channel(1);

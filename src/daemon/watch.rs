@@ -113,8 +113,10 @@ impl Watch {
         let in_detail = match &event.payload {
             Payload::Agent(_)
             | Payload::StubServed { .. }
-            | Payload::CallEnded { .. }
-            | Payload::PartySaid { .. }
+            | Payload::AgentDescribed(_)
+            | Payload::CallEnded(_)
+            | Payload::SpansRead(_)
+            | Payload::PartySaid(_)
             | Payload::SnapshotTaken(_) => self.calls,
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }

@@ -21,6 +21,7 @@ use tonic_types::StatusExt as _;
 
 use super::target::{Target, speaks_http};
 use crate::conversation::{Content, Description, Failure};
+use crate::trace::TraceHeaders;
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
 use crate::wire::call::{chunks_to_proto, description_from_proto};
@@ -208,11 +209,28 @@ impl Agent {
     ///
     /// # Errors
     /// The status that the agent answered, or the transport made up.
-    pub async fn invoke(&self, outgoing: Outgoing, deadline: Duration) -> Result<Streaming<InvokeResponse>, Status> {
-        let mut request = Request::new(outgoing);
+    pub async fn invoke(
+        &self,
+        outgoing: Outgoing,
+        deadline: Duration,
+        trace: &TraceHeaders,
+    ) -> Result<Streaming<InvokeResponse>, Status> {
+        let mut request = traced(outgoing, trace);
         request.set_timeout(deadline);
         Ok(self.client().invoke(request).await?.into_inner())
     }
+}
+
+/// A request with its place in a trace in its metadata, where instrumented servers look for it.
+pub(super) fn traced<T>(message: T, trace: &TraceHeaders) -> Request<T> {
+    let mut request = Request::new(message);
+    for (name, value) in trace.iter() {
+        // They hold nothing that metadata cannot.
+        if let Ok(value) = value.parse() {
+            request.metadata_mut().insert(name, value);
+        }
+    }
+    request
 }
 
 /// An endpoint as every connection of Forge is set up: no Nagle delays, large windows, room for long error texts.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tokio::sync::mpsc;
 use tonic::Code;
 
-use super::agent::{Agent, MAX_MESSAGE_BYTES};
+use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
 use super::party::{Belongs, Silence};
 use crate::conversation::{AgentCard, Payload};
 use crate::json::{Json, Value, write_string};
@@ -118,7 +118,7 @@ impl Agent {
             existing_case_ids: wanted.existing.clone(),
             suite_schema: String::new(),
         };
-        let mut stream = match client.generate(request).await {
+        let mut stream = match client.generate(traced(request, &belongs.trace)).await {
             Ok(stream) => stream.into_inner(),
             Err(status) if status.code() == Code::Unimplemented => {
                 return self.generate_by_invoke(belongs, wanted, &options, cases).await;

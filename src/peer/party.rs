@@ -9,16 +9,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Response, Status};
 
-use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, was_not_delivered};
+use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, traced, was_not_delivered};
 use super::stream::Recording;
 use super::target::Target;
 use crate::check::framework::json_in;
 use crate::conversation::{Failure, Invocation, JsonText, Message, Part, Role, ToolMode};
+use crate::event::CaseRef;
 use crate::json::{Json, Value, write_string};
+use crate::trace::{RunTrace, SpanId, TraceHeaders};
 use crate::wire::agent as pb;
 use crate::wire::agent::simulator_client::SimulatorClient;
 use crate::wire::agent::validator_client::ValidatorClient;
-use crate::wire::call::{event_from_proto, start_to_proto};
+use crate::wire::call::{event_from_proto, start_to_proto, trace_to_proto};
 use crate::wire::party::{
     Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, score_in_range,
     vote_from_proto,
@@ -47,6 +49,36 @@ pub struct Belongs {
     pub attempt: u32,
     /// When the time of the case is up.
     pub deadline: Instant,
+    /// Id of the question, unlike that of every other one.
+    pub request_id: String,
+    /// What the party's spans hang below.
+    pub trace: TraceHeaders,
+}
+
+impl Belongs {
+    /// A question about a case of a run, in a turn of it.
+    #[must_use]
+    pub fn to_case(run_id: &str, case: &CaseRef, turn: u32, deadline: Instant) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            suite: case.suite.to_string(),
+            case_id: case.case_id.to_string(),
+            repeat: case.repeat,
+            turn,
+            attempt: case.attempt,
+            deadline,
+            request_id: String::new(),
+            trace: TraceHeaders::default(),
+        }
+    }
+
+    /// The same for one of its questions, with an id and a span of its own.
+    #[must_use]
+    pub fn asking(&self, trace: &RunTrace) -> Self {
+        let request_id = uuid::Uuid::new_v4().to_string();
+        let trace = trace.headers(SpanId::of_call(&request_id), Some(&self.case_id));
+        Self { request_id, trace, ..self.clone() }
+    }
 }
 
 /// Why a party gave no answer.
@@ -66,7 +98,8 @@ impl Agent {
     pub async fn next_input(&self, belongs: &Belongs, asked: &NextInput<'_>) -> Result<Input, Silence> {
         let client = SimulatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let ask = || {
-            let (mut client, request) = (client.clone(), next_input_to_proto(self.context(belongs), asked));
+            let mut client = client.clone();
+            let request = traced(next_input_to_proto(self.context(belongs), asked), &belongs.trace);
             async move { client.next_input(request).await }
         };
         match reached(belongs, ask).await? {
@@ -88,7 +121,8 @@ impl Agent {
     pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<Vote, Silence> {
         let client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let ask = || {
-            let (mut client, request) = (client.clone(), judgement_to_proto(self.context(belongs), asked));
+            let mut client = client.clone();
+            let request = traced(judgement_to_proto(self.context(belongs), asked), &belongs.trace);
             async move { client.validate(request).await }
         };
         match reached(belongs, ask).await? {
@@ -117,8 +151,9 @@ impl Agent {
             repeat: belongs.repeat,
             turn: belongs.turn,
             attempt: belongs.attempt,
-            request_id: uuid::Uuid::new_v4().to_string(),
+            request_id: belongs.request_id.clone(),
             budget: Some(duration_to_proto(left(belongs))),
+            trace_context: trace_to_proto(&belongs.trace),
             ..pb::CallContext::default()
         }
     }
@@ -166,7 +201,7 @@ impl Agent {
             repeat: belongs.repeat,
             attempt: belongs.attempt,
             turn: belongs.turn,
-            invocation_id: uuid::Uuid::new_v4().to_string(),
+            invocation_id: belongs.request_id.clone(),
             conversation_id: uuid::Uuid::new_v4().to_string(),
             messages: vec![Message { role: Role::User, parts: vec![Part::Text(question.to_owned())] }],
             options: Some(JsonText::from(options)),
@@ -174,14 +209,14 @@ impl Agent {
             max_model_turns: None,
             budget: left(belongs),
         };
-        let answer = tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation)).await;
+        let answer = tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation, &belongs.trace)).await;
         answer.unwrap_or(Err(Silence::Timeout))
     }
 
     /// The whole answer to one call.
-    async fn answer_to(&self, invocation: &Invocation) -> Result<String, Silence> {
-        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget + GRACE).await;
+    async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<String, Silence> {
+        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
+        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::default();
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {

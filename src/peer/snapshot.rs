@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::agent::{Agent, MAX_MESSAGE_BYTES};
+use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
 use super::target::Target;
 use crate::json::{Json, Value};
+use crate::trace::TraceHeaders;
 use crate::wire::agent::snapshot_provider_client::SnapshotProviderClient;
 use crate::wire::call::{capture_from_proto, capture_to_proto};
 use crate::wire::value::shorten;
@@ -20,6 +21,8 @@ pub struct Wanted {
     pub run_id: String,
     /// Paths of the tokens, without repeats.
     pub paths: Vec<String>,
+    /// What its spans hang below.
+    pub trace: TraceHeaders,
 }
 
 /// What was answered.
@@ -39,7 +42,10 @@ impl Agent {
     pub async fn capture(&self, wanted: &Wanted) -> Result<Captured, String> {
         // A URL says nothing about the ids that the process behind it knows.
         let agent_id = if Target::looks_like_one(&self.name) { "" } else { self.name.as_str() };
-        let request = capture_to_proto(agent_id, wanted.run_id.as_str(), &wanted.paths, CAPTURE_TIMEOUT);
+        let request = traced(
+            capture_to_proto(agent_id, &wanted.run_id, &wanted.paths, &wanted.trace, CAPTURE_TIMEOUT),
+            &wanted.trace,
+        );
         let mut client = SnapshotProviderClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let answer = tokio::time::timeout(CAPTURE_TIMEOUT, client.capture(request)).await;
         let answer =

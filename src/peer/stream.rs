@@ -281,7 +281,14 @@ mod tests {
     }
     fn finished(reason: FinishReason, response: Option<&str>, tool_calls: u32) -> AgentEventKind {
         let response = response.map(Message::assistant);
-        AgentEventKind::Finished(Finished { reason, response, usage: None, error: None, tool_calls })
+        AgentEventKind::Finished(Finished {
+            reason,
+            response,
+            usage: None,
+            error: None,
+            tool_calls,
+            spans_flushed: false,
+        })
     }
     fn answer() -> AgentEventKind {
         finished(FinishReason::Completed, None, 0)

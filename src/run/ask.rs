@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -9,7 +10,7 @@ use super::clock::Clock;
 use super::replay::digest_of_judgement;
 use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript};
-use crate::event::{CaseRef, Payload, Said};
+use crate::event::{CaseRef, PartySaid, Payload, Said};
 use crate::json::{Json, Value};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
@@ -75,20 +76,25 @@ pub(super) async fn validator(
     let digest = digest_of_judgement(&asked);
     let mut given = Vec::new();
     for _ in 0..votes {
-        match voted(shared, id, &asked, belongs, &case, &digest).await {
-            Ok(verdict) => {
-                let Vote { passed, reason, score, reply } = verdict.clone();
-                let said = Said::Vote { passed, reason, score, reply };
-                let said = Payload::PartySaid { by: id.to_owned(), digest: digest.clone(), said };
-                // When nobody stores the log any more, the verdict on the case does not come into it either.
-                let _ = shared.journal.case(&case, belongs.turn, said).await;
-                given.push(verdict);
-            }
-            Err(silence) => {
-                let why = match silence {
-                    Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
-                    Silence::Failed(why) => why,
-                };
+        let belongs = belongs.asking(&shared.trace);
+        let (asked_at, began) = (Timestamp::now(), Instant::now());
+        let voted = voted(shared, id, &asked, &belongs, &case, &digest).await;
+        let voted = voted.map_err(|silence| match silence {
+            Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
+            Silence::Failed(why) => why,
+        });
+        let said = match voted.clone() {
+            Ok(Vote { passed, reason, score, reply }) => Said::Vote { passed, reason, score, reply },
+            Err(why) => Said::Silence(why),
+        };
+        let (by, digest, request_id) = (id.to_owned(), digest.clone(), belongs.request_id);
+        let said = PartySaid { by, digest, said, request_id, began: Some(asked_at), duration: began.elapsed() };
+        let said = Payload::PartySaid(Box::new(said));
+        // When nobody stores the log any more, the verdict on the case does not come into it either.
+        let _ = shared.journal.case(&case, belongs.turn, said).await;
+        match voted {
+            Ok(verdict) => given.push(verdict),
+            Err(why) => {
                 // What was said before stands in the result all the same.
                 let opinion = match count(given) {
                     Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. } => opinion,
@@ -113,7 +119,7 @@ async fn voted(
         let said = evidence.said(id, digest, case).await;
         return match said {
             Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply }),
-            Ok(Said::Input(..)) => Err(Silence::Failed("it spoke then, and judged not".to_owned())),
+            Ok(Said::Input(..) | Said::Silence(_)) => Err(Silence::Failed("it spoke then, and judged not".to_owned())),
             Err(why) => Err(Silence::Failed(format!("{why}; --validators asks it now"))),
         };
     }

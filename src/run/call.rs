@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -17,13 +18,14 @@ use tonic::{Status, Streaming};
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
 use crate::conversation::{
-    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Payload as Json,
-    ToolCall, ToolOutcome, large_contents,
+    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Message, Part,
+    Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
-use crate::event::{CaseRef, Payload};
+use crate::event::{CallEnd, CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
+use crate::trace::SpanId;
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
 
@@ -33,6 +35,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const DEFAULT_MESSAGE_LIMIT: u64 = 4 << 20;
 /// Most results of tools that wait for an agent to read them.
 const MAX_WAITING_RESULTS: usize = 1_000;
+/// What agents declare that export spans of what they do.
+const EXPORTS_SPANS: [&str; 2] = ["spans.export", "tools.from_spans"];
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -64,6 +68,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     // The agent under test is that of the run, whatever it is called.
     let name = &call.callee.agent.name;
     let to = if *name == call.shared.callee.agent.name { String::new() } else { name.clone() };
+    let began = Timestamp::now();
     let exchange = match &call.shared.evidence {
         None => made(&call).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
@@ -72,16 +77,34 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         // It says nothing about the agent.
         return Ok(exchange);
     }
-    let ended = Payload::CallEnded {
+    let ended = CallEnd {
         to,
         digest,
         failure: exchange.failure.clone(),
         // The last event of the agent holds its answer, if it is a good one.
         response: (!exchange.is_told_whole).then(|| exchange.transcript.response.clone()),
         duration: exchange.transcript.duration,
+        invocation_id: call.invocation.invocation_id.clone(),
+        conversation_id: call.invocation.conversation_id.clone(),
+        began: Some(began),
+        exports_spans: EXPORTS_SPANS.iter().any(|capability| call.callee.can(capability)),
+        input: if call.shared.spec.capture_content { without_files(&call.invocation.messages) } else { Vec::new() },
     };
-    call.shared.journal.case(call.case, call.invocation.turn, ended).await?;
+    call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
     Ok(exchange)
+}
+
+/// Messages for a log, in which files have no place.
+fn without_files(messages: &[Message]) -> Vec<Message> {
+    let mut messages = messages.to_vec();
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        if let Part::Blob(blob) = part
+            && let Source::Content(_) = blob.source
+        {
+            blob.source = Source::File(blob.name.clone());
+        }
+    }
+    messages
 }
 
 async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
@@ -173,10 +196,12 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
             call.callee.agent.url
         ))
     };
+    let span = SpanId::of_call(&call.invocation.invocation_id);
+    let trace = call.shared.trace.headers(span, Some(&call.invocation.case_id));
     loop {
         let left = call.deadline.saturating_duration_since(Instant::now());
         // Built anew for each attempt: the budget shrinks while we wait for a connection.
-        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() });
+        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
         let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
         if start.encoded_len() as u64 > limit {
             let message =
@@ -184,9 +209,9 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
             return Err((Failure::Suite(message), None));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
-        let agent = call.callee.agent.clone();
+        let (agent, trace) = (call.callee.agent.clone(), trace.clone());
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
-        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE).await });
+        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace).await });
         let status = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => {

@@ -220,15 +220,7 @@ async fn standard(
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
-        let belongs = Belongs {
-            run_id: shared.run_id.clone(),
-            suite: loaded.suite.path.clone(),
-            case_id: case.id.clone(),
-            repeat: case_ref.repeat,
-            turn: 1,
-            attempt: case_ref.attempt,
-            deadline: started.deadline,
-        };
+        let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, started.deadline);
         tokio::select! {
             biased;
             () = shared.control.cancel.cancelled() => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
 use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
 };
-use crate::event::{CaseRef, Payload, Said};
+use crate::event::{CaseRef, PartySaid, Payload, Said};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::Claim;
 use crate::suite::{Dialogue, Mode};
@@ -199,30 +200,39 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Res
         options: &options,
     };
     let digest = digest_of_input(&asked);
+    let belongs = belongs(case, turn).asking(&case.shared.trace);
+    let (asked_at, began) = (Timestamp::now(), Instant::now());
     let input = match &case.shared.evidence {
         Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
-            Ok(Said::Input(message, is_last)) => Input { message, is_last },
-            Ok(Said::Vote { .. }) => return Err(simulator_error("it judged then, and spoke not")),
-            Err(why) => return Err(simulator_error(&why)),
+            Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last }),
+            Ok(Said::Vote { .. } | Said::Silence(_)) => Err(simulator_error("it judged then, and spoke not")),
+            Err(why) => Err(simulator_error(&why)),
         },
-        None => live_input(case, &asked, turn).await?,
+        None => live_input(case, &asked, &belongs).await,
     };
-    let said = Said::Input(input.message.clone(), input.is_last);
-    let said = Payload::PartySaid { by: simulator.agent.clone(), digest, said };
+    let said = match &input {
+        Ok(input) => Said::Input(input.message.clone(), input.is_last),
+        // It says nothing about the simulator.
+        Err(Ending::Bad { cause: Cause::Cancelled, .. }) => return input,
+        Err(Ending::Bad { error, .. }) => Said::Silence(error.clone()),
+        Err(Ending::Passed) => return input,
+    };
+    let (by, request_id) = (simulator.agent.clone(), belongs.request_id);
+    let said = PartySaid { by, digest, said, request_id, began: Some(asked_at), duration: began.elapsed() };
+    let said = Payload::PartySaid(Box::new(said));
     // When nobody stores the log any more, the agent's call ends the case.
     let _ = case.shared.journal.case(case.case_ref, turn, said).await;
-    Ok(input)
+    input
 }
 
-async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, turn: u32) -> Result<Input, Ending> {
+async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, belongs: &Belongs) -> Result<Input, Ending> {
     let Some(party) = case.shared.parties.get(&case.dialogue.simulator.agent) else {
         return Err(simulator_error("there is no such agent"));
     };
-    let belongs = belongs(case, turn);
     let answer = tokio::select! {
         biased;
         () = case.shared.control.cancel.cancelled() => return Err(ending_of(Failure::Cancelled, None)),
-        answer = party.next_input(&belongs, asked) => answer,
+        answer = party.next_input(belongs, asked) => answer,
     };
     answer.map_err(|silence| match silence {
         Silence::Failed(why) => simulator_error(&why),
@@ -246,15 +256,7 @@ fn simulator_error(why: &str) -> Ending {
 }
 
 fn belongs(case: &Drive<'_>, turn: u32) -> Belongs {
-    Belongs {
-        run_id: case.shared.run_id.clone(),
-        suite: case.loaded.suite.path.clone(),
-        case_id: case.case_ref.case_id.to_string(),
-        repeat: case.case_ref.repeat,
-        turn,
-        attempt: case.case_ref.attempt,
-        deadline: case.started.deadline,
-    }
+    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, case.started.deadline)
 }
 
 /// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.

@@ -36,6 +36,7 @@ use crate::stats::Tally;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
+use crate::trace::RunTrace;
 use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
@@ -148,6 +149,8 @@ impl Control {
 /// What all cases of a run share.
 struct Shared {
     run_id: String,
+    /// Where its spans hang.
+    trace: RunTrace,
     spec: RunSpec,
     /// The agent under test.
     callee: Callee,
@@ -388,10 +391,12 @@ pub async fn execute(
     let Job { run, plan, agent, baselines, parties, scripts, evidence, done, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
+    journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await?;
     let results = run.spec.hooks.after.is_some().then(|| Mutex::new(done.results.unwrap_or_default()));
     let suites = plan.suites.clone();
     let chosen: Vec<Option<&Baseline>> = suites.iter().map(|suite| baseline_of(suite, &baselines)).collect();
     let shared = Shared {
+        trace: run.trace(),
         run_id: run.run_id,
         spec: run.spec,
         callee: Callee { agent, description },

@@ -123,7 +123,8 @@ async fn capture(provider: &Agent, job: &Job) -> Result<(Json, Vec<String>), Pre
         let text = format!("{:?} is not asked for a snapshot: the cases use no snapshot tokens", provider.name);
         return Ok((nothing, vec![text]));
     }
-    let wanted = Wanted { run_id: job.run.run_id.clone(), paths };
+    let trace = job.run.trace();
+    let wanted = Wanted { run_id: job.run.run_id.clone(), paths, trace: trace.headers(trace.run(), None) };
     let captured = provider.capture(&wanted).await.map_err(|why| {
         let fault = Fault {
             code: tonic::Code::Unavailable.into(),

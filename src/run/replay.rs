@@ -83,11 +83,13 @@ impl Index {
                 self.next.remove(case);
                 return;
             }
-            Payload::CallEnded { to, digest, .. } => {
+            Payload::CallEnded(ended) => {
                 let first = self.next.insert(case.clone(), event.sequence + 1);
-                (to, digest, first.unwrap_or(event.sequence))
+                (&ended.to, &ended.digest, first.unwrap_or(event.sequence))
             }
-            Payload::PartySaid { by, digest, .. } => (by, digest, event.sequence),
+            // What was not said then is not said again: it may be now.
+            Payload::PartySaid(party) if matches!(party.said, Said::Silence(_)) => return,
+            Payload::PartySaid(party) => (&party.by, &party.digest, event.sequence),
             _ => return,
         };
         let place = Place { case: case.clone(), turn: event.turn, first, last: event.sequence };
@@ -181,7 +183,7 @@ impl Evidence {
         let place = self.place(by, digest, case).ok_or_else(miss)?;
         let events = (self.read)(place.case.clone(), place.first, place.last).await?;
         let said = events.iter().find_map(|event| match &event.payload {
-            Payload::PartySaid { said, .. } => Some(said.clone()),
+            Payload::PartySaid(party) => Some(party.said.clone()),
             _ => None,
         });
         said.ok_or_else(miss)
@@ -200,12 +202,12 @@ fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
                 let numbered = AgentEvent { seq, ..agent.clone() };
                 let _ = recording.take(&numbered, 0, Duration::ZERO);
             }
-            Payload::CallEnded { failure, response, duration, .. } => {
-                let mut exchange = recording.into_exchange(failure.clone());
-                if let Some(response) = response {
+            Payload::CallEnded(ended) => {
+                let mut exchange = recording.into_exchange(ended.failure.clone());
+                if let Some(response) = &ended.response {
                     exchange.transcript.response.clone_from(response);
                 }
-                exchange.transcript.duration = *duration;
+                exchange.transcript.duration = ended.duration;
                 return Some(exchange);
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! `forge.agent.v1` ↔ [`crate::conversation`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::agent as pb;
@@ -15,13 +15,14 @@ use crate::conversation::{
     large_contents,
 };
 use crate::json::Json;
+use crate::trace::TraceHeaders;
 
 /// Most tools of an agent that are kept.
 const MAX_TOOLS: usize = 2_000;
 
-/// The first frame of a call.
+/// The first frame of a call, whose spans hang below `trace`.
 #[must_use]
-pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
+pub fn start_to_proto(call: &Invocation, trace: &TraceHeaders) -> pb::InvokeRequest {
     let context = pb::CallContext {
         agent_id: call.agent_id.clone(),
         suite: call.suite.clone(),
@@ -32,6 +33,7 @@ pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
         turn: call.turn,
         attempt: call.attempt,
         budget: Some(duration_to_proto(call.budget)),
+        trace_context: trace_to_proto(trace),
         ..pb::CallContext::default()
     };
     let start = pb::InvokeStart {
@@ -54,6 +56,12 @@ pub fn start_to_proto(call: &Invocation) -> pb::InvokeRequest {
         ..pb::InvokeStart::default()
     };
     pb::InvokeRequest { frame: Some(pb::invoke_request::Frame::Start(start)) }
+}
+
+/// What a call says about the trace that it belongs to.
+#[must_use]
+pub fn trace_to_proto(headers: &TraceHeaders) -> HashMap<String, String> {
+    headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The frame that asks an agent to end a call.
@@ -244,6 +252,7 @@ pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
             usage: finished.usage.as_ref().map(usage_to_proto),
             error: finished.error.as_ref().map(fault_to_proto),
             tool_calls: finished.tool_calls,
+            spans_flushed: finished.spans_flushed,
             ..pb::InvokeFinished::default()
         })),
         AgentEventKind::Unknown => None,
@@ -306,6 +315,7 @@ fn finish_from_proto(finished: pb::InvokeFinished) -> Result<Finished, WireError
         usage: finished.usage.as_ref().map(usage_from_proto),
         error: finished.error.as_ref().map(fault_from_proto),
         tool_calls: finished.tool_calls,
+        spans_flushed: finished.spans_flushed,
     })
 }
 
@@ -388,11 +398,18 @@ fn finished_from_proto(finished: pb::ToolCallFinished) -> (String, Option<ToolOu
 
 /// A request for the values at some paths.
 #[must_use]
-pub fn capture_to_proto(agent_id: &str, run_id: &str, paths: &[String], budget: Duration) -> pb::CaptureRequest {
+pub fn capture_to_proto(
+    agent_id: &str,
+    run_id: &str,
+    paths: &[String],
+    trace: &TraceHeaders,
+    budget: Duration,
+) -> pb::CaptureRequest {
     let context = pb::CallContext {
         agent_id: agent_id.to_owned(),
         run_id: run_id.to_owned(),
         budget: Some(duration_to_proto(budget)),
+        trace_context: trace_to_proto(trace),
         ..pb::CallContext::default()
     };
     pb::CaptureRequest { context: Some(context), paths: paths.to_vec() }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use super::call::{
-    event_from_proto, event_to_proto, message_from_proto, message_to_proto, tool_mode_from_proto, tool_mode_to_proto,
-    tool_result_from_proto, tool_result_to_proto,
+    card_from_proto, card_to_proto, event_from_proto, event_to_proto, message_from_proto, message_to_proto,
+    tool_call_from_proto, tool_call_to_proto, tool_mode_from_proto, tool_mode_to_proto, tool_result_from_proto,
+    tool_result_to_proto,
 };
 use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
-use crate::conversation::{Failure, JsonText};
-use crate::event::{CaseRef, Payload, RunEvent, Said};
+use crate::conversation::{Failure, JsonText, SpanEvidence};
+use crate::event::{CallEnd, CaseRef, PartySaid, Payload, RunEvent, Said};
 use crate::suite::Labels;
 
 /// An event of a run's log.
@@ -37,20 +38,23 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::StubServed { call_id, outcome, unstubbed } => {
             Wire::StubServed(tool_result_to_proto(call_id, outcome, *unstubbed))
         }
-        Payload::CallEnded { to, digest, failure, response, duration } => {
-            let (kind, message) = failure_to_proto(failure.as_ref());
-            Wire::CallEnded(pb::CallEnded {
-                to: to.clone(),
-                digest: digest.clone(),
-                failure: kind.into(),
-                message,
-                response: response.clone(),
-                duration: Some(duration_to_proto(*duration)),
-            })
-        }
-        Payload::PartySaid { by, digest, said } => {
-            Wire::PartySaid(pb::PartySaid { by: by.clone(), digest: digest.clone(), said: Some(said_to_proto(said)) })
-        }
+        Payload::AgentDescribed(card) => Wire::AgentDescribed(card_to_proto(card)),
+        Payload::CallEnded(ended) => Wire::CallEnded(call_end_to_proto(ended)),
+        Payload::SpansRead(read) => Wire::SpansRead(pb::SpansRead {
+            tool_calls: read.tool_calls.iter().map(tool_call_to_proto).collect(),
+            confirmed: read.confirmed,
+            waited: Some(duration_to_proto(read.waited)),
+            spans: read.spans,
+            dropped: read.dropped,
+        }),
+        Payload::PartySaid(party) => Wire::PartySaid(pb::PartySaid {
+            by: party.by.clone(),
+            digest: party.digest.clone(),
+            said: Some(said_to_proto(&party.said)),
+            request_id: party.request_id.clone(),
+            began: party.began.map(time_to_proto),
+            duration: Some(duration_to_proto(party.duration)),
+        }),
         Payload::TurnFinished(turn) => Wire::TurnFinished(turn_to_proto(turn)),
         Payload::CheckpointReached { checkpoint } => {
             Wire::CheckpointReached(pb::CheckpointReached { checkpoint_id: checkpoint.clone() })
@@ -104,17 +108,16 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
             let (call_id, outcome, unstubbed) = tool_result_from_proto(result)?;
             Payload::StubServed { call_id, outcome, unstubbed }
         }
-        Some(Wire::CallEnded(ended)) => Payload::CallEnded {
-            failure: failure_from_proto(ended.failure(), ended.message),
-            to: ended.to,
-            digest: ended.digest,
-            response: ended.response,
-            duration: ended.duration.and_then(duration_from_proto).unwrap_or_default(),
-        },
-        Some(Wire::PartySaid(pb::PartySaid { by, digest, said })) => {
-            let said = said.ok_or_else(|| WireError::new("event.party_said.said", "is not set"))?;
-            Payload::PartySaid { by, digest, said: said_from_proto(said) }
-        }
+        Some(Wire::AgentDescribed(card)) => Payload::AgentDescribed(Box::new(card_from_proto(card))),
+        Some(Wire::CallEnded(ended)) => Payload::CallEnded(Box::new(call_end_from_proto(ended)?)),
+        Some(Wire::SpansRead(read)) => Payload::SpansRead(Box::new(SpanEvidence {
+            tool_calls: read.tool_calls.into_iter().map(tool_call_from_proto).collect::<Result<_, _>>()?,
+            confirmed: read.confirmed,
+            waited: read.waited.and_then(duration_from_proto).unwrap_or_default(),
+            spans: read.spans,
+            dropped: read.dropped,
+        })),
+        Some(Wire::PartySaid(party)) => Payload::PartySaid(Box::new(party_from_proto(party)?)),
         Some(Wire::TurnFinished(turn)) => Payload::TurnFinished(turn_from_proto(turn)),
         Some(Wire::CheckpointReached(reached)) => Payload::CheckpointReached { checkpoint: reached.checkpoint_id },
         Some(Wire::AttemptFinished(finished)) => Payload::AttemptFinished(Box::new(case_result_from_proto(finished)?)),
@@ -134,6 +137,50 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     });
     let at = time_from_proto(event.at, "event.at")?;
     Ok(Some(RunEvent { sequence: event.sequence, at, case, turn: event.turn, payload }))
+}
+
+fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
+    let (failure, message) = failure_to_proto(ended.failure.as_ref());
+    pb::CallEnded {
+        to: ended.to.clone(),
+        digest: ended.digest.clone(),
+        failure: failure.into(),
+        message,
+        response: ended.response.clone(),
+        duration: Some(duration_to_proto(ended.duration)),
+        invocation_id: ended.invocation_id.clone(),
+        exports_spans: ended.exports_spans,
+        began: ended.began.map(time_to_proto),
+        conversation_id: ended.conversation_id.clone(),
+        input: ended.input.iter().map(message_to_proto).collect(),
+    }
+}
+
+fn call_end_from_proto(ended: pb::CallEnded) -> Result<CallEnd, WireError> {
+    Ok(CallEnd {
+        failure: failure_from_proto(ended.failure(), ended.message),
+        to: ended.to,
+        digest: ended.digest,
+        response: ended.response,
+        began: ended.began.map(|at| time_from_proto(Some(at), "event.call_ended.began")).transpose()?,
+        duration: ended.duration.and_then(duration_from_proto).unwrap_or_default(),
+        invocation_id: ended.invocation_id,
+        conversation_id: ended.conversation_id,
+        exports_spans: ended.exports_spans,
+        input: ended.input.into_iter().map(message_from_proto).collect(),
+    })
+}
+
+fn party_from_proto(party: pb::PartySaid) -> Result<PartySaid, WireError> {
+    let said = party.said.ok_or_else(|| WireError::new("event.party_said.said", "is not set"))?;
+    Ok(PartySaid {
+        by: party.by,
+        digest: party.digest,
+        said: said_from_proto(said),
+        request_id: party.request_id,
+        began: party.began.map(|at| time_from_proto(Some(at), "event.party_said.began")).transpose()?,
+        duration: party.duration.and_then(duration_from_proto).unwrap_or_default(),
+    })
 }
 
 fn failure_to_proto(failure: Option<&Failure>) -> (pb::call_ended::Failure, String) {
@@ -176,6 +223,7 @@ fn said_to_proto(said: &Said) -> pb::party_said::Said {
             score: *score,
             reply: reply.clone(),
         }),
+        Said::Silence(why) => pb::party_said::Said::Silence(why.clone()),
     }
 }
 
@@ -187,6 +235,7 @@ fn said_from_proto(said: pb::party_said::Said) -> Said {
         pb::party_said::Said::Vote(pb::SaidVote { passed, reason, score, reply }) => {
             Said::Vote { passed, reason, score, reply }
         }
+        pb::party_said::Said::Silence(why) => Said::Silence(why),
     }
 }
 
@@ -205,6 +254,7 @@ mod tests {
     use crate::plan::RunSpec;
     use crate::suite::staleness::{Staleness, StalenessWarning};
     use crate::suite::timeout::Timeout;
+    use crate::trace::{SpanId, TraceId, TraceParent};
     use crate::usage::{Price, Prices};
     use crate::verdict::baseline::Comparison;
     use crate::verdict::{
@@ -250,6 +300,14 @@ mod tests {
                 strict: true,
                 all_assertions: true,
                 tool_mode: ToolMode::RoutingOnly,
+                trace_parent: Some(TraceParent {
+                    trace_id: TraceId([7; 16]),
+                    span_id: SpanId([8; 8]),
+                    tracestate: "a=1".to_owned(),
+                    baggage: "b=2".to_owned(),
+                }),
+                trace_url: Some("https://traces.example/{trace_id}".to_owned()),
+                capture_content: true,
                 ..RunSpec::new("weather", vec!["s.json".to_owned()])
             },
             state: State::Cancelling,
@@ -326,6 +384,16 @@ mod tests {
     #[test]
     fn events_round_trip() {
         let agent = |kind| Payload::Agent(AgentEvent { seq: 3, elapsed: Some(Duration::from_nanos(1)), kind });
+        let said = |said| {
+            Payload::PartySaid(Box::new(PartySaid {
+                by: "user".to_owned(),
+                digest: "01".to_owned(),
+                said,
+                request_id: "q".to_owned(),
+                began: Some(Timestamp::new(9, 7).expect("in range")),
+                duration: Duration::from_millis(6),
+            }))
+        };
         let fault = ToolOutcome::Error(Fault::message("boom"));
         let result = CaseResult {
             outcome: Outcome::Failed,
@@ -385,26 +453,33 @@ mod tests {
             usage: Some(usage()),
             error: Some(Fault::message("x")),
             tool_calls: 2,
+            spans_flushed: true,
         };
         let payloads = [
             Payload::RunStarted(Box::new(run())),
-            Payload::CallEnded {
+            Payload::AgentDescribed(Box::new(AgentCard { name: "A".to_owned(), ..AgentCard::default() })),
+            Payload::CallEnded(Box::new(CallEnd {
                 to: "a".to_owned(),
                 digest: "00ff".to_owned(),
                 failure: Some(Failure::Lost("gone".to_owned())),
                 response: Some(String::new()),
+                began: Some(Timestamp::new(9, 7).expect("in range")),
                 duration: Duration::from_millis(5),
-            },
-            Payload::PartySaid {
-                by: "user".to_owned(),
-                digest: "01".to_owned(),
-                said: Said::Input(Some(Message::user("hi")), true),
-            },
-            Payload::PartySaid {
-                by: "judge".to_owned(),
-                digest: "02".to_owned(),
-                said: Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() },
-            },
+                invocation_id: "i".to_owned(),
+                conversation_id: "c".to_owned(),
+                exports_spans: true,
+                input: vec![Message::user("hi")],
+            })),
+            Payload::SpansRead(Box::new(SpanEvidence {
+                tool_calls: vec![call(Some(ToolOutcome::Result(None))), call(None)],
+                confirmed: true,
+                waited: Duration::from_millis(3),
+                spans: 7,
+                dropped: 1,
+            })),
+            said(Said::Input(Some(Message::user("hi")), true)),
+            said(Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() }),
+            said(Said::Silence("no".to_owned())),
             Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
             Payload::CheckpointReached { checkpoint: "c".to_owned() },
             Payload::CasePlanned {

@@ -43,6 +43,7 @@ pub fn run_to_proto(run: &Run) -> pb::Run {
         paused: run.paused,
         concurrency: run.concurrency.unwrap_or(0),
         gate_result: run.gate.as_ref().map(gate_result_to_proto),
+        trace_id: run.trace().trace_id.to_string(),
     }
 }
 

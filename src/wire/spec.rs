@@ -11,6 +11,7 @@ use crate::conversation::ToolMode;
 use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, Replay, RunSpec};
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
+use crate::trace::{TraceHeaders, TraceParent, check_template};
 use crate::usage::{Price, Prices};
 
 /// How far a time may be from its text: fractions are rounded.
@@ -67,6 +68,12 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         gate: gate_to_proto(&spec.gate),
         replay_run_id: spec.replay.as_ref().map(|replay| replay.run_id.clone()).unwrap_or_default(),
         replay_asks_validators: spec.replay.as_ref().is_some_and(|replay| replay.asks_validators),
+        trace_parent: spec.trace_parent.as_ref().map(|parent| {
+            let TraceHeaders { traceparent, tracestate, baggage } = parent.headers();
+            pb::TraceParent { traceparent, tracestate, baggage }
+        }),
+        trace_url: spec.trace_url.clone().unwrap_or_default(),
+        capture_content: spec.capture_content,
     }
 }
 
@@ -190,7 +197,22 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         gate: gate_from_proto(spec.gate)?,
         replay: some_text(spec.replay_run_id)
             .map(|run_id| Replay { run_id, asks_validators: spec.replay_asks_validators }),
+        trace_parent: spec.trace_parent.map(trace_parent_from_proto).transpose()?,
+        trace_url: match some_text(spec.trace_url) {
+            Some(url) => match check_template(&url) {
+                Ok(()) => Some(url),
+                Err(why) => return Err(WireError::new("spec.trace_url", why)),
+            },
+            None => None,
+        },
+        capture_content: spec.capture_content,
     })
+}
+
+fn trace_parent_from_proto(parent: pb::TraceParent) -> Result<TraceParent, WireError> {
+    let pb::TraceParent { traceparent, tracestate, baggage } = parent;
+    let read = TraceParent::read(&TraceHeaders { traceparent, tracestate, baggage });
+    read.map_err(|why| WireError::new("spec.trace_parent", why))
 }
 
 fn labels_from_proto(labels: HashMap<String, String>) -> Result<Vec<(String, String)>, WireError> {

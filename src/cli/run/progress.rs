@@ -90,8 +90,10 @@ impl Progress {
             Payload::RunStarted(_)
             | Payload::CasePlanned { .. }
             | Payload::SnapshotTaken(_)
-            | Payload::CallEnded { .. }
-            | Payload::PartySaid { .. }
+            | Payload::AgentDescribed(_)
+            | Payload::CallEnded(_)
+            | Payload::SpansRead(_)
+            | Payload::PartySaid(_)
             | Payload::TurnFinished(_)
             | Payload::CheckpointReached { .. }
             | Payload::Agent(_)

@@ -320,15 +320,8 @@ impl<'a> Host<'a> {
             Some(_) => options,
             None => Json { line: 0, value: Value::Object(vec![("metadata".to_owned(), options)]) },
         };
-        let belongs = Belongs {
-            run_id: self.shared.run_id.clone(),
-            suite: self.suite.to_owned(),
-            case_id: self.case.case_id.to_string(),
-            repeat: self.case.repeat,
-            turn: u32::try_from(self.turns.len()).unwrap_or(u32::MAX),
-            attempt: self.case.attempt,
-            deadline: self.deadline,
-        };
+        let turn = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
+        let belongs = Belongs::to_case(&self.shared.run_id, self.case, turn, self.deadline);
         let transcript = Transcript { response: response.to_owned(), ..self.last.clone() };
         let reply = validator(self.shared, id, Some(&options), &self.conversation, &transcript, &belongs).await;
         let asked = self.replies.len();
