@@ -6,7 +6,7 @@
 //! client to the daemon, where a request and its suites become a [`plan`]: which cases run, in which order. The engine
 //! ([`run`]) calls the agent ([`peer`]) for each case and records a [`conversation::Transcript`]; [`check`] turns case and
 //! transcript into a [`verdict`]. Everything that happens is an [`event`] in the log of the run, which the [`store`] keeps,
-//! watchers follow and [`report`] turns into what people read.
+//! watchers follow, [`report`] turns into what people read and [`telemetry`] into traces.
 //!
 //! The core, down to [`event`], is plain data and functions: no I/O, no clock. [`wire`] is the only module that knows the
 //! generated code. [`daemon`] serves, [`sidecar`] stands in for agents, [`cli`] is what people type.
@@ -28,6 +28,7 @@ pub mod script;
 pub mod run;
 pub mod report;
 pub mod store;
+pub mod telemetry;
 pub mod daemon;
 pub mod sidecar;
 pub mod cli;

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use opentelemetry_sdk::Resource;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -17,6 +18,8 @@ use crate::event::RunEvent;
 use crate::report::outline::{Outline, Outliner, Step};
 use crate::report::{Format, Report, Unwritable, Verdict};
 use crate::store::{LogBlock, Store};
+use crate::telemetry::otlp::{self, resource};
+use crate::telemetry::spans::Grouper;
 use crate::wire::control as pb;
 use crate::wire::value::WireError;
 
@@ -28,6 +31,9 @@ const CHUNK: usize = 256 << 10;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// Bytes of the log that stay at hand, as they are stored: cases end about in the order in which they stand in their files.
 const AT_HAND: usize = 2 << 20;
+
+/// The artifact with the traces of a run.
+const OTLP: &str = "otlp";
 
 /// Most reports that are read at the same time: each holds its outline and some blocks.
 const MAX_OPEN: usize = 32;
@@ -55,10 +61,12 @@ impl Artifacts {
         store: &Arc<Store>,
         request: pb::FetchArtifactRequest,
     ) -> Result<Responses, Status> {
-        let format = Format::named(&request.format).ok_or_else(|| {
+        let format = Format::named(&request.format);
+        if format.is_none() && request.format != OTLP {
             let names = Format::ALL.map(Format::name).join(", ");
-            of_wire(&WireError::new("format", format!("{:?} is not known; there are {names}", request.format)))
-        })?;
+            let problem = format!("{:?} is not known; there are {names}, {OTLP}", request.format);
+            return Err(of_wire(&WireError::new("format", problem)));
+        }
         let run = store.run(&request.run_id).await.map_err(|error| of_store(&error))?;
         if !run.state.is_final() {
             return Err(Status::failed_precondition(format!(
@@ -75,6 +83,10 @@ impl Artifacts {
             || Status::resource_exhausted(format!("{MAX_OPEN} reports are being read; try again when one is done"));
         let permit = Arc::clone(&self.open).try_acquire_owned().map_err(|_| busy())?;
         let log = Log::new(Arc::clone(store), request.run_id);
+        let Some(format) = format else {
+            let traces = Traces { grouper: Grouper::new(&run), resource: resource(), log, after: 0 };
+            return Ok(respond(Writing::Traces(Box::new(traces)), permit));
+        };
         let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let outlining = match known.filter(|outline| outline.run.run_id == run.run_id) {
             Some(outline) => Outlining::Made(outline),
@@ -82,11 +94,15 @@ impl Artifacts {
         };
         let last = Arc::clone(&self.last);
         let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report: format.report(), log, last }));
-        Ok(Box::pin(futures_util::stream::try_unfold((writing, permit), |(writing, permit)| async move {
-            let (chunk, writing) = writing.next().await?;
-            Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, (writing, permit))))
-        })))
+        Ok(respond(writing, permit))
     }
+}
+
+fn respond(writing: Writing, permit: OwnedSemaphorePermit) -> Responses {
+    Box::pin(futures_util::stream::try_unfold((writing, permit), |(writing, permit)| async move {
+        let (chunk, writing) = writing.next().await?;
+        Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, (writing, permit))))
+    }))
 }
 
 /// A report that is being written.
@@ -95,6 +111,8 @@ enum Writing {
     Outline(Box<Beginning>),
     /// The text is written.
     Text(Box<Text>),
+    /// The traces are written.
+    Traces(Box<Traces>),
 }
 
 /// A report of which nothing is written yet.
@@ -155,7 +173,42 @@ impl Writing {
                 let is_over = chunk.is_empty() && text.next.is_none();
                 Ok((chunk, (!is_over).then_some(Self::Text(text))))
             }
+            Self::Traces(mut traces) => {
+                let chunk = traces.chunk().await?;
+                let is_over = chunk.is_none();
+                Ok((chunk.unwrap_or_default(), (!is_over).then_some(Self::Traces(traces))))
+            }
         }
+    }
+}
+
+/// The traces of a run: told in the order of its log, in which all events of a case stand together closely enough.
+struct Traces {
+    grouper: Grouper,
+    resource: Resource,
+    log: Log,
+    /// Up to this number the log was read.
+    after: u64,
+}
+
+impl Traces {
+    /// The next lines; `None` behind the last ones.
+    async fn chunk(&mut self) -> Result<Option<Vec<u8>>, Status> {
+        let events =
+            self.log.store.read(&self.log.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?;
+        let Some(last) = events.last() else { return Ok(None) };
+        self.after = last.sequence;
+        let mut spans = Vec::new();
+        for event in &events {
+            for group in self.grouper.take(event) {
+                spans.extend(self.grouper.spans(&group));
+            }
+        }
+        if spans.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let line = otlp::line(spans, &self.resource);
+        line.map(|line| Some(line.into_bytes())).map_err(|error| Status::internal(error.to_string()))
     }
 }
 

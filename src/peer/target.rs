@@ -60,6 +60,12 @@ impl Target {
         Ok(Self { host: host.to_owned(), port })
     }
 
+    /// The host, and the port.
+    #[must_use]
+    pub fn parts(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
     /// Host and port, as in a URL.
     #[must_use]
     pub fn authority(&self) -> String {

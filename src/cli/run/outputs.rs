@@ -28,7 +28,7 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     if args.detach {
         return Ok(());
     }
-    let folders = args.output.iter().map(|file| folder_of(file)).chain([args.output_dir()]);
+    let folders = args.output.iter().chain(&args.otlp_file).map(|file| folder_of(file)).chain([args.output_dir()]);
     for folder in folders {
         std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
             CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
@@ -92,14 +92,22 @@ pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) ->
     for file in &args.output {
         client.again(async || fetch(client, &run.run_id, "", file).await).await?;
     }
+    if let Some(file) = &args.otlp_file {
+        client.again(async || fetch_as(client, &run.run_id, "otlp", "", file).await).await?;
+    }
     Ok(())
 }
 
-/// Fetches an artifact into a file, which is there whole or not at all.
+/// Fetches a report into a file, whose ending says the format.
 async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Result<(), CliError> {
+    let format = format_of(file).unwrap_or(Format::Json).name();
+    fetch_as(client, run_id, format, suite, file).await
+}
+
+/// Fetches an artifact into a file, which is there whole or not at all.
+async fn fetch_as(client: &Client, run_id: &str, format: &str, suite: &str, file: &Path) -> Result<(), CliError> {
     let failed = |error| cannot_write(file, &error);
     let mut temp = temp_for(file).map_err(failed)?;
-    let format = format_of(file).unwrap_or(Format::Json).name();
     let request =
         pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: format.to_owned(), suite: suite.to_owned() };
     let doing = "fetching the result";

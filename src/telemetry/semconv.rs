@@ -1,0 +1,182 @@
+//! Every name that leaves the daemon as telemetry.
+//!
+//! The names of OpenTelemetry are those of its GenAI conventions at the state of [`GENAI_CONVENTIONS`], which are all still in
+//! development and move: who changes one here changes what people's dashboards look for. Names that begin with `forge.` are ours.
+
+/// Which state of <https://github.com/open-telemetry/semantic-conventions-genai> the `gen_ai.*` names are taken from: that of
+/// 2026-11, after they had left the main conventions at their version 1.41.
+pub const GENAI_CONVENTIONS: &str = "genai-2026-11";
+/// The schema of all other names: <https://opentelemetry.io/docs/specs/semconv/>.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+/// The instrumentation scope.
+pub const SCOPE: &str = "forge";
+
+// Spans. Names of spans hold nothing of which there are many.
+
+/// Span of a run.
+pub const SPAN_RUN: &str = "test_suite_run";
+/// Span of an attempt at a case.
+pub const SPAN_CASE: &str = "test_case";
+/// Span of a turn of a dialogue.
+pub const SPAN_TURN: &str = "forge.turn";
+
+// Runs and cases.
+
+/// Name of the suite; of several, one after the other.
+pub const TEST_SUITE_NAME: &str = "test.suite.name";
+/// `success`, `failure`, `aborted`.
+pub const TEST_SUITE_RUN_STATUS: &str = "test.suite.run.status";
+/// Id of a case within its suite.
+pub const TEST_CASE_NAME: &str = "test.case.name";
+/// `pass` or `fail`; what came of other cases has no standard word.
+pub const TEST_CASE_RESULT_STATUS: &str = "test.case.result.status";
+/// Id of the run.
+pub const RUN_ID: &str = "forge.run.id";
+/// SHA-256 of the run's bundle.
+pub const BUNDLE_SHA256: &str = "forge.bundle.sha256";
+/// Final state of the run.
+pub const RUN_STATE: &str = "forge.run.state";
+/// Id of the case.
+pub const CASE_ID: &str = "forge.case.id";
+/// File of the case.
+pub const CASE_SUITE: &str = "forge.case.suite";
+/// `single`, `stubbed`, `dynamic` or `test`.
+pub const CASE_MODE: &str = "forge.case.mode";
+/// Attempt, from 1.
+pub const CASE_ATTEMPT: &str = "forge.case.attempt";
+/// Repetition, from 1.
+pub const CASE_REPEAT: &str = "forge.case.repeat";
+/// What came of the case, in Forge's words.
+pub const CASE_OUTCOME: &str = "forge.case.outcome";
+/// Why it did not pass.
+pub const CASE_CAUSE: &str = "forge.case.cause";
+/// Who is to blame.
+pub const CASE_BLAME: &str = "forge.case.blame";
+/// What the agent said was recorded in an earlier run.
+pub const REPLAYED: &str = "forge.replayed";
+/// Number of the turn, from 1.
+pub const TURN_NUMBER: &str = "forge.turn.number";
+
+// Calls.
+
+/// What is done: one of the `OPERATION_…` values.
+pub const OPERATION_NAME: &str = "gen_ai.operation.name";
+/// An agent is called.
+pub const OPERATION_INVOKE_AGENT: &str = "invoke_agent";
+/// A model is called.
+pub const OPERATION_CHAT: &str = "chat";
+/// A tool is called.
+pub const OPERATION_EXECUTE_TOOL: &str = "execute_tool";
+/// An answer is judged. Proposed for the conventions, not in them.
+pub const OPERATION_EVALUATION: &str = "evaluation";
+/// Who provides the model; required.
+pub const PROVIDER_NAME: &str = "gen_ai.provider.name";
+/// What stands there when an agent does not say.
+pub const PROVIDER_FORGE: &str = "forge";
+/// Id of an agent.
+pub const AGENT_ID: &str = "gen_ai.agent.id";
+/// Name of an agent.
+pub const AGENT_NAME: &str = "gen_ai.agent.name";
+/// Version of an agent.
+pub const AGENT_VERSION: &str = "gen_ai.agent.version";
+/// What an agent is for.
+pub const AGENT_DESCRIPTION: &str = "gen_ai.agent.description";
+/// Ties the turns of a case together.
+pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
+/// The model that is asked for.
+pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+/// The model that answered.
+pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+/// Why a model or an agent ended its answer.
+pub const RESPONSE_FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+/// Tokens read.
+pub const USAGE_INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
+/// Tokens written.
+pub const USAGE_OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+/// Tokens read from a cache.
+pub const USAGE_CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
+/// Tokens written to a cache.
+pub const USAGE_CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
+/// Tokens of reasoning.
+pub const USAGE_REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
+/// Host of the agent.
+pub const SERVER_ADDRESS: &str = "server.address";
+/// Port of the agent.
+pub const SERVER_PORT: &str = "server.port";
+/// What kind of error it was.
+pub const ERROR_TYPE: &str = "error.type";
+/// `live`, `stub` or `routing_only`.
+pub const TOOL_MODE: &str = "forge.tool_mode";
+/// Id of the call, as the agent got it.
+pub const INVOCATION_ID: &str = "forge.invocation.id";
+/// `simulator` or `validator`.
+pub const ROLE: &str = "forge.role";
+
+// Tools.
+
+/// Name of a tool.
+pub const TOOL_NAME: &str = "gen_ai.tool.name";
+/// Id of a tool call.
+pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
+/// What a tool is for.
+pub const TOOL_DESCRIPTION: &str = "gen_ai.tool.description";
+/// What a tool was given; content.
+pub const TOOL_CALL_ARGUMENTS: &str = "gen_ai.tool.call.arguments";
+/// What it answered; content.
+pub const TOOL_CALL_RESULT: &str = "gen_ai.tool.call.result";
+/// `agent` or `stub`: who answered.
+pub const TOOL_SOURCE: &str = "forge.tool.source";
+
+// Content, which is there only if it was asked for.
+
+/// What the agent was sent, as JSON of the conventions' schema.
+pub const INPUT_MESSAGES: &str = "gen_ai.input.messages";
+/// What it answered.
+pub const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
+
+// Evaluations.
+
+/// What came of an assertion, a checkpoint or a validator.
+pub const EVENT_EVALUATION: &str = "gen_ai.evaluation.result";
+/// Name of the assertion; required.
+pub const EVALUATION_NAME: &str = "gen_ai.evaluation.name";
+/// How well the answer does, from 0 to 1.
+pub const EVALUATION_SCORE: &str = "gen_ai.evaluation.score.value";
+/// `pass`, `fail`, `skip` or `error`.
+pub const EVALUATION_LABEL: &str = "gen_ai.evaluation.score.label";
+/// Why.
+pub const EVALUATION_EXPLANATION: &str = "gen_ai.evaluation.explanation";
+/// `assertion` or `checkpoint`.
+pub const ASSERTION_TYPE: &str = "forge.assertion.type";
+
+// Events of spans.
+
+/// The daemon answered a tool call.
+pub const EVENT_STUB_SERVED: &str = "forge.stub_served";
+/// The case is tried again.
+pub const EVENT_RETRY: &str = "forge.retry";
+/// Something worth knowing.
+pub const EVENT_WARNING: &str = "forge.warning";
+/// A checkpoint was reached.
+pub const EVENT_CHECKPOINT: &str = "forge.checkpoint_reached";
+/// The text of an event.
+pub const MESSAGE: &str = "forge.message";
+/// Id of a checkpoint.
+pub const CHECKPOINT_ID: &str = "forge.checkpoint.id";
+
+// What others' spans are read by.
+
+/// Kind of a span of OpenInference.
+pub const OPENINFERENCE_KIND: &str = "openinference.span.kind";
+/// The kind of tool calls.
+pub const OPENINFERENCE_TOOL: &str = "TOOL";
+/// Name of the tool, there.
+pub const OPENINFERENCE_TOOL_NAME: &str = "tool.name";
+/// Id of the tool call, there.
+pub const OPENINFERENCE_TOOL_ID: &str = "tool_call.id";
+/// Arguments, there: JSON text of an object.
+pub const OPENINFERENCE_TOOL_PARAMETERS: &str = "tool.parameters";
+/// What a span was given, there.
+pub const OPENINFERENCE_INPUT: &str = "input.value";
+/// What it gave.
+pub const OPENINFERENCE_OUTPUT: &str = "output.value";
