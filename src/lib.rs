@@ -23,6 +23,7 @@ pub mod plan;
 pub mod check;
 pub mod event;
 pub mod wire;
+pub mod tls;
 pub mod peer;
 pub mod script;
 pub mod run;

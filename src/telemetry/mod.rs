@@ -2,6 +2,9 @@
 //!
 //! A consumer of the log like a report. Nothing here ever holds up a run.
 
+pub mod connect;
+pub mod export;
+pub mod metrics;
 pub mod otlp;
 pub mod semconv;
 pub mod spans;

@@ -164,6 +164,31 @@ pub const MESSAGE: &str = "forge.message";
 /// Id of a checkpoint.
 pub const CHECKPOINT_ID: &str = "forge.checkpoint.id";
 
+// Metrics.
+
+/// Runs that ended, by state.
+pub const METRIC_RUNS: &str = "forge.run.count";
+/// Runs that go on.
+pub const METRIC_RUNS_ACTIVE: &str = "forge.run.active";
+/// Time from the creation of a run to its beginning.
+pub const METRIC_RUN_WAIT: &str = "forge.run.wait.duration";
+/// Cases that ended, by outcome and cause.
+pub const METRIC_CASES: &str = "forge.case.count";
+/// Time that cases took.
+pub const METRIC_CASE_DURATION: &str = "forge.case.duration";
+/// Time that calls took; the conventions are about to have it.
+pub const METRIC_CALL_DURATION: &str = "gen_ai.client.invoke_agent.duration";
+/// Time until events were stored.
+pub const METRIC_STORE_DURATION: &str = "forge.store.write.duration";
+/// Spans that were exported.
+pub const METRIC_SPANS_EXPORTED: &str = "forge.spans.exported";
+/// Spans that were lost on the way out.
+pub const METRIC_SPANS_DROPPED: &str = "forge.spans.dropped";
+/// Spans that wait.
+pub const METRIC_SPANS_WAITING: &str = "forge.spans.waiting";
+/// Spans that came in.
+pub const METRIC_SPANS_RECEIVED: &str = "forge.spans.received";
+
 // What others' spans are read by.
 
 /// Kind of a span of OpenInference.

@@ -126,6 +126,34 @@ impl Grouper {
         }
     }
 
+    /// How many spans a group has, without making them.
+    #[must_use]
+    pub fn count(group: &Group) -> usize {
+        let Group::Attempt(events) = group else { return 1 };
+        let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
+        let (mut count, mut steps, mut turns) = (1, 0, Vec::new());
+        for event in events {
+            match &event.payload {
+                Payload::Agent(said) => {
+                    let is_step =
+                        matches!(said.kind, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. });
+                    steps += usize::from(is_step);
+                    continue;
+                }
+                Payload::CallEnded(ended) => {
+                    count += 1 + if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
+                    steps = 0;
+                }
+                Payload::PartySaid(_) => count += 1,
+                _ => continue,
+            }
+            if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
+                turns.push(event.turn);
+            }
+        }
+        count + turns.len()
+    }
+
     /// The spans of a group.
     #[must_use]
     pub fn spans(&self, group: &Group) -> Vec<SpanData> {
@@ -134,6 +162,11 @@ impl Grouper {
             Group::Run(event) => run_span(&self.subject, event).into_iter().collect(),
         }
     }
+}
+
+/// Whether a case has several turns.
+fn is_dialogue(started: &Payload) -> bool {
+    matches!(started, Payload::CaseStarted { mode, .. } if matches!(mode.as_str(), "dynamic" | "test"))
 }
 
 /// The span of a run that is over.
@@ -209,7 +242,7 @@ impl<'a> Attempt<'a> {
             tool_mode,
             calls: Vec::new(),
             turns: Vec::new(),
-            is_dialogue: matches!(mode, "dynamic" | "test"),
+            is_dialogue: is_dialogue(&first.payload),
         };
         let mut within: Vec<&Arc<RunEvent>> = Vec::new();
         for event in events {
@@ -367,9 +400,8 @@ impl<'a> Attempt<'a> {
             call.attributes.extend(usage.as_ref().map(tokens).unwrap_or_default());
         }
         if let Some(failure) = &ended.failure {
-            let (kind, why) = failed(failure);
-            call.attributes.push(KeyValue::new(name::ERROR_TYPE, kind));
-            call.status = error(&why);
+            call.attributes.push(KeyValue::new(name::ERROR_TYPE, failure_kind(failure)));
+            call.status = error(failure_text(failure));
         }
         if subject.content {
             if !ended.input.is_empty() {
@@ -697,16 +729,28 @@ const fn finish_reason(reason: FinishReason) -> &'static str {
     }
 }
 
-/// A low-cardinality word for a failure, and what it says.
-fn failed(failure: &Failure) -> (&'static str, String) {
+/// One of few words for a failure.
+pub(super) const fn failure_kind(failure: &Failure) -> &'static str {
     match failure {
-        Failure::Timeout => ("timeout", "the time of the case ran out".to_owned()),
-        Failure::Agent(why) => ("agent_error", why.clone()),
-        Failure::Protocol(why) => ("protocol_violation", why.clone()),
-        Failure::Lost(why) => ("connection_lost", why.clone()),
-        Failure::Unreachable(why) => ("unreachable", why.clone()),
-        Failure::Suite(why) => ("unsupported", why.clone()),
-        Failure::Cancelled => ("cancelled", "the run was cancelled".to_owned()),
+        Failure::Timeout => "timeout",
+        Failure::Agent(_) => "agent_error",
+        Failure::Protocol(_) => "protocol_violation",
+        Failure::Lost(_) => "connection_lost",
+        Failure::Unreachable(_) => "unreachable",
+        Failure::Suite(_) => "unsupported",
+        Failure::Cancelled => "cancelled",
+    }
+}
+
+fn failure_text(failure: &Failure) -> &str {
+    match failure {
+        Failure::Timeout => "the time of the case ran out",
+        Failure::Cancelled => "the run was cancelled",
+        Failure::Agent(why)
+        | Failure::Protocol(why)
+        | Failure::Lost(why)
+        | Failure::Unreachable(why)
+        | Failure::Suite(why) => why,
     }
 }
 

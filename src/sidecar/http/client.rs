@@ -5,18 +5,17 @@
 //! exchange that is dropped closes its connection, which is how an endpoint learns that nobody waits any more.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Response, StatusCode};
-use rustls_platform_verifier::BuilderVerifierExt as _;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
 use super::address::{HeaderError, HeaderFromEnv, HttpUrl};
+use crate::tls;
 
 /// Time to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -82,7 +81,7 @@ impl HttpClient {
         for header in headers {
             all.insert(header.name().clone(), header.value()?);
         }
-        let tls = tls(url.as_url().scheme() == "https")?;
+        let tls = tls::client(url.as_url().scheme() == "https")?;
         Ok(Self { url, headers: all, tls })
     }
 
@@ -205,16 +204,6 @@ impl HttpClient {
             Trouble::Bad(self.says(&format!("sent an answer that is not HTTP: {why}")))
         }
     }
-}
-
-/// With the system's roots, or without any for addresses that need none.
-fn tls(is_needed: bool) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    if is_needed {
-        return Ok(builder.with_platform_verifier()?.with_no_client_auth());
-    }
-    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 /// The deepest cause of an error: those above it only say that there was one.

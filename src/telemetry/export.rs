@@ -1,0 +1,296 @@
+//! Sends spans to a receiver, without ever holding up a run: what does not fit the queue is dropped, and counted.
+//!
+//! One task sends. A receiver that fails is tried again after pauses that grow; meanwhile the queue fills, and then nothing is
+//! even made any more.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
+use opentelemetry_otlp::{LogExporter, SpanExporter};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::logs::{LogBatch, LogExporter as _, SdkLogRecord, SdkLoggerProvider};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::semconv;
+
+/// Most spans that wait to be sent.
+const WAITING_SPANS: usize = 16_384;
+/// Most groups of spans that wait.
+const WAITING: usize = 4_096;
+/// Spans of one export, about.
+const BATCH: usize = 512;
+/// How long a batch waits for more.
+const LINGER: Duration = Duration::from_millis(200);
+/// Time for one export.
+const EXPORT: Duration = Duration::from_secs(10);
+/// How often a batch is tried.
+const TRIES: u32 = 4;
+/// Pauses after exports that failed grow from the first to the second.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// Time for what waits when a run or the daemon ends.
+pub const FLUSH: Duration = Duration::from_secs(5);
+
+/// The way of spans out of the daemon.
+#[derive(Debug)]
+pub struct Exporter {
+    queue: mpsc::Sender<Work>,
+    shared: Arc<Shared>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What exporting came to so far.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Spans in the queue.
+    waiting: AtomicUsize,
+    exported: AtomicU64,
+    dropped: AtomicU64,
+    /// Somebody waits for the queue to be empty: nothing is tried twice now.
+    hurry: AtomicBool,
+    hurried: Notify,
+}
+
+#[derive(Debug)]
+enum Work {
+    Spans(Vec<SpanData>),
+    /// Everything before it is sent or dropped.
+    Flushed(oneshot::Sender<()>),
+}
+
+impl Exporter {
+    /// Starts the task that sends.
+    #[must_use]
+    pub fn start(mut spans: SpanExporter, logs: Option<LogExporter>, resource: &Resource) -> Self {
+        spans.set_resource(resource);
+        let logs = logs.map(|logs| Logs::new(logs, resource));
+        let (queue, work) = mpsc::channel(WAITING);
+        let shared = Arc::new(Shared::default());
+        let sender = Sender { spans, logs, shared: Arc::clone(&shared), failures: 0 };
+        let task = Mutex::new(Some(tokio::spawn(sender.run(work))));
+        Self { queue, shared, task }
+    }
+
+    /// Takes so many spans, which are only made if there is room for them.
+    pub fn offer(&self, count: usize, make: impl FnOnce() -> Vec<SpanData>) {
+        let has_room = self.shared.waiting.load(Ordering::Relaxed) + count <= WAITING_SPANS;
+        match self.queue.try_reserve() {
+            Ok(place) if has_room => {
+                self.shared.waiting.fetch_add(count, Ordering::Relaxed);
+                place.send(Work::Spans(make()));
+            }
+            _ => self.shared.drop_spans(count),
+        }
+    }
+
+    /// Waits until everything that was taken is sent or dropped, for [`FLUSH`] at most.
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        self.shared.hurry.store(true, Ordering::Relaxed);
+        self.shared.hurried.notify_waiters();
+        let flush = async {
+            if self.queue.send(Work::Flushed(done)).await.is_ok() {
+                let _ = flushed.await;
+            }
+        };
+        let _ = tokio::time::timeout(FLUSH, flush).await;
+        self.shared.hurry.store(false, Ordering::Relaxed);
+    }
+
+    /// Sends what waits, and ends.
+    pub async fn close(&self) {
+        self.flush().await;
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+
+    /// Spans that were sent and taken.
+    #[must_use]
+    pub fn exported(&self) -> u64 {
+        self.shared.exported.load(Ordering::Relaxed)
+    }
+
+    /// Spans that were lost: there was no room for them, or the receiver did not take them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Spans that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn drop_spans(&self, count: usize) {
+        self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
+    }
+}
+
+/// The task that sends.
+struct Sender {
+    spans: SpanExporter,
+    logs: Option<Logs>,
+    shared: Arc<Shared>,
+    /// Exports in a row that failed.
+    failures: u32,
+}
+
+impl Sender {
+    async fn run(mut self, mut work: mpsc::Receiver<Work>) {
+        while let Some(first) = work.recv().await {
+            let mut batch = Vec::new();
+            let mut flushed = match first {
+                Work::Spans(spans) => {
+                    batch = spans;
+                    None
+                }
+                Work::Flushed(done) => Some(done),
+            };
+            let until = Instant::now() + LINGER;
+            while flushed.is_none() && batch.len() < BATCH {
+                let more = if self.shared.is_hurried() {
+                    work.try_recv().ok()
+                } else {
+                    tokio::select! {
+                        more = work.recv() => more,
+                        () = self.shared.hurried.notified() => continue,
+                        () = tokio::time::sleep_until(until) => None,
+                    }
+                };
+                match more {
+                    Some(Work::Spans(spans)) => batch.extend(spans),
+                    Some(Work::Flushed(done)) => flushed = Some(done),
+                    None => break,
+                }
+            }
+            if !batch.is_empty() {
+                self.send(batch).await;
+            }
+            if let Some(done) = flushed {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    async fn send(&mut self, batch: Vec<SpanData>) {
+        let count = batch.len();
+        let is_sent = self.try_to_send(batch).await;
+        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
+        if is_sent {
+            self.shared.exported.fetch_add(count as u64, Ordering::Relaxed);
+        } else {
+            self.shared.drop_spans(count);
+        }
+    }
+
+    /// Sends a batch, trying again after pauses; while somebody waits, a receiver that failed before gets no more.
+    async fn try_to_send(&mut self, batch: Vec<SpanData>) -> bool {
+        for _ in 0..TRIES {
+            if self.failures > 0 {
+                if self.shared.is_hurried() {
+                    return false;
+                }
+                let pause = (PAUSE.0 * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(PAUSE.1);
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    // One last try.
+                    () = self.shared.hurried.notified() => {}
+                }
+            }
+            let sent = tokio::time::timeout(EXPORT, self.spans.export(batch.clone())).await;
+            let sent = match sent {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer within {} s", EXPORT.as_secs())),
+            };
+            match sent {
+                Ok(()) => {
+                    if self.failures > 0 {
+                        tracing::info!(
+                            dropped = self.shared.dropped.load(Ordering::Relaxed),
+                            "spans are exported again"
+                        );
+                    }
+                    self.failures = 0;
+                    if let Some(logs) = &self.logs {
+                        logs.send(&batch).await;
+                    }
+                    return true;
+                }
+                Err(error) => {
+                    if self.failures == 0 {
+                        tracing::warn!(%error, "spans cannot be exported; what waits too long is dropped");
+                    }
+                    self.failures = self.failures.saturating_add(1);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Evaluations as log records, which are events of the conventions; on spans they stand in any case.
+struct Logs {
+    exporter: LogExporter,
+    provider: SdkLoggerProvider,
+    scope: InstrumentationScope,
+}
+
+impl Logs {
+    fn new(mut exporter: LogExporter, resource: &Resource) -> Self {
+        exporter.set_resource(resource);
+        let scope = InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
+        Self { exporter, provider: SdkLoggerProvider::builder().build(), scope }
+    }
+
+    async fn send(&self, spans: &[SpanData]) {
+        let logger = self.provider.logger_with_scope(self.scope.clone());
+        let evaluations = spans.iter().flat_map(|span| span.events.events.iter().map(move |event| (span, event)));
+        let records: Vec<SdkLogRecord> = evaluations
+            .filter(|(_, event)| event.name == semconv::EVENT_EVALUATION)
+            .map(|(span, event)| {
+                let mut record = logger.create_log_record();
+                record.set_event_name(semconv::EVENT_EVALUATION);
+                record.set_timestamp(event.timestamp);
+                record.set_observed_timestamp(event.timestamp);
+                record.set_severity_number(Severity::Info);
+                let context = &span.span_context;
+                record.set_trace_context(context.trace_id(), context.span_id(), Some(context.trace_flags()));
+                record.add_attributes(event.attributes.iter().map(|it| (it.key.clone(), any(&it.value))));
+                record
+            })
+            .collect();
+        if records.is_empty() {
+            return;
+        }
+        let batch: Vec<_> = records.iter().map(|record| (record, &self.scope)).collect();
+        let sent = tokio::time::timeout(EXPORT, self.exporter.export(LogBatch::new(&batch))).await;
+        if let Ok(Err(error)) = sent {
+            tracing::debug!(%error, "log records cannot be exported; the spans hold what they say");
+        }
+    }
+}
+
+fn any(value: &opentelemetry::Value) -> AnyValue {
+    use opentelemetry::Value;
+    match value {
+        Value::Bool(value) => AnyValue::Boolean(*value),
+        Value::I64(value) => AnyValue::Int(*value),
+        Value::F64(value) => AnyValue::Double(*value),
+        other => AnyValue::String(other.as_str().into_owned().into()),
+    }
+}

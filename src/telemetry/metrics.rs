@@ -1,0 +1,190 @@
+//! What the daemon does, in numbers: for Prometheus at `/metrics`, and over OTLP if that is asked for.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, MeterProvider as _, UpDownCounter};
+use opentelemetry_otlp::MetricExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use prometheus::{Encoder as _, Registry, TextEncoder};
+
+use super::export::Exporter;
+use super::semconv;
+use crate::event::{CallEnd, Payload, RunEvent, Said};
+use crate::verdict::Outcome;
+
+/// Bounds of the buckets of times, in seconds: those of the conventions for calls of models, and below.
+const SECONDS: [f64; 16] =
+    [0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+
+/// The numbers of a daemon.
+#[derive(Debug)]
+pub struct Metrics {
+    provider: SdkMeterProvider,
+    registry: Registry,
+    runs: Counter<u64>,
+    running: UpDownCounter<i64>,
+    run_wait: Histogram<f64>,
+    cases: Counter<u64>,
+    case_duration: Histogram<f64>,
+    calls: Histogram<f64>,
+    stored: Histogram<f64>,
+    received: Counter<u64>,
+}
+
+impl Metrics {
+    /// Numbers that begin at nothing.
+    ///
+    /// # Errors
+    /// When the registry does not take them.
+    pub fn new(otlp: Option<MetricExporter>, resource: Resource) -> Result<Self, String> {
+        let registry = Registry::new();
+        let prometheus = opentelemetry_prometheus::exporter().with_registry(registry.clone());
+        let prometheus = prometheus.scope_info_enabled(false).build().map_err(|error| error.to_string())?;
+        let mut provider = SdkMeterProvider::builder().with_resource(resource).with_reader(prometheus);
+        if let Some(exporter) = otlp {
+            provider = provider.with_reader(PeriodicReader::builder(exporter).build());
+        }
+        let provider = provider.build();
+        let meter = provider.meter(semconv::SCOPE);
+        let seconds = |name: &'static str, description: &'static str| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
+            histogram.with_boundaries(SECONDS.to_vec()).build()
+        };
+        Ok(Self {
+            runs: meter
+                .u64_counter(semconv::METRIC_RUNS)
+                .with_unit("{run}")
+                .with_description("Runs that ended, by their final state")
+                .build(),
+            running: meter
+                .i64_up_down_counter(semconv::METRIC_RUNS_ACTIVE)
+                .with_unit("{run}")
+                .with_description("Runs that go on")
+                .build(),
+            run_wait: seconds(semconv::METRIC_RUN_WAIT, "Time from a run's creation to its beginning"),
+            cases: meter
+                .u64_counter(semconv::METRIC_CASES)
+                .with_unit("{case}")
+                .with_description("Cases that ended, by outcome and cause")
+                .build(),
+            case_duration: seconds(semconv::METRIC_CASE_DURATION, "Time that cases took"),
+            calls: seconds(semconv::METRIC_CALL_DURATION, "Time that calls of agents, simulators and validators took"),
+            stored: seconds(semconv::METRIC_STORE_DURATION, "Time until events of a run were stored"),
+            received: meter
+                .u64_counter(semconv::METRIC_SPANS_RECEIVED)
+                .with_unit("{span}")
+                .with_description("Spans that came in, by what became of them")
+                .build(),
+            provider,
+            registry,
+        })
+    }
+
+    /// Counts what becomes of spans that are exported.
+    pub fn watch_exporter(&self, exporter: &Arc<Exporter>) {
+        let meter = self.provider.meter(semconv::SCOPE);
+        let count = |name: &'static str, description: &'static str, read: fn(&Exporter) -> u64| {
+            let exporter: Weak<Exporter> = Arc::downgrade(exporter);
+            meter
+                .u64_observable_counter(name)
+                .with_unit("{span}")
+                .with_description(description)
+                .with_callback(move |observer| {
+                    if let Some(exporter) = exporter.upgrade() {
+                        observer.observe(read(&exporter), &[]);
+                    }
+                })
+                .build();
+        };
+        count(semconv::METRIC_SPANS_EXPORTED, "Spans that a receiver took", Exporter::exported);
+        count(semconv::METRIC_SPANS_DROPPED, "Spans that were lost on the way to a receiver", Exporter::dropped);
+        let waiting = Arc::downgrade(exporter);
+        meter
+            .u64_observable_gauge(semconv::METRIC_SPANS_WAITING)
+            .with_unit("{span}")
+            .with_description("Spans that wait to be exported")
+            .with_callback(move |observer| {
+                if let Some(exporter) = waiting.upgrade() {
+                    observer.observe(exporter.waiting() as u64, &[]);
+                }
+            })
+            .build();
+    }
+
+    /// A run begins, so long after it was created.
+    pub fn run_begins(&self, waited: Duration) {
+        self.running.add(1, &[]);
+        self.run_wait.record(waited.as_secs_f64(), &[]);
+    }
+
+    /// A run is left: it ended, or goes on another time.
+    pub fn run_leaves(&self) {
+        self.running.add(-1, &[]);
+    }
+
+    /// Events of a run were stored, after so long.
+    pub fn events_stored(&self, took: Duration) {
+        self.stored.record(took.as_secs_f64(), &[]);
+    }
+
+    /// Spans came in; what became of them is one of few words.
+    pub fn spans_received(&self, count: usize, became: &'static str) {
+        if count > 0 {
+            self.received.add(count as u64, &[KeyValue::new("forge.result", became)]);
+        }
+    }
+
+    /// Counts what an event of a run says.
+    pub fn take(&self, event: &RunEvent) {
+        match &event.payload {
+            Payload::CaseFinished(result) => {
+                let mut attributes = vec![KeyValue::new(semconv::CASE_OUTCOME, result.outcome.name())];
+                attributes.extend(result.cause.map(|cause| KeyValue::new(semconv::CASE_CAUSE, cause.name())));
+                self.cases.add(1, &attributes);
+                if !result.replayed && result.outcome != Outcome::Skipped {
+                    let outcome = [KeyValue::new(semconv::CASE_OUTCOME, result.outcome.name())];
+                    self.case_duration.record(result.transcript.duration.as_secs_f64(), &outcome);
+                }
+            }
+            Payload::CallEnded(ended) => self.call("agent", ended.duration, failure_kind(ended)),
+            Payload::PartySaid(party) => match &party.said {
+                Said::Input(..) => self.call("simulator", party.duration, None),
+                Said::Vote { .. } => self.call("validator", party.duration, None),
+                Said::Silence(_) => self.call("party", party.duration, Some("silent")),
+            },
+            Payload::RunFinished(run) => self.runs.add(1, &[KeyValue::new(semconv::RUN_STATE, run.state.name())]),
+            _ => {}
+        }
+    }
+
+    fn call(&self, role: &'static str, took: Duration, error: Option<&'static str>) {
+        let mut attributes = vec![
+            KeyValue::new(semconv::OPERATION_NAME, semconv::OPERATION_INVOKE_AGENT),
+            KeyValue::new(semconv::ROLE, role),
+        ];
+        attributes.extend(error.map(|error| KeyValue::new(semconv::ERROR_TYPE, error)));
+        self.calls.record(took.as_secs_f64(), &attributes);
+    }
+
+    /// All of them in the text format of Prometheus.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn text(&self) -> Result<String, String> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).map_err(|error| error.to_string())?;
+        String::from_utf8(text).map_err(|error| error.to_string())
+    }
+
+    /// Sends what is left, and ends. Blocks for some seconds at most.
+    pub fn close(&self) {
+        let _ = self.provider.shutdown_with_timeout(super::export::FLUSH);
+    }
+}
+
+fn failure_kind(ended: &CallEnd) -> Option<&'static str> {
+    ended.failure.as_ref().map(super::spans::failure_kind)
+}
