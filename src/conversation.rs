@@ -409,6 +409,8 @@ pub struct Transcript {
     pub usage: Option<Usage>,
     /// From sending the start frame to the last event, by the daemon's clock.
     pub duration: Duration,
+    /// Why there may be tool calls that are not in here; `None`: these are all.
+    pub open_end: Option<String>,
 }
 
 /// What the spans of an invocation say about its tools.
@@ -458,6 +460,8 @@ pub struct Exchange {
     pub model: Option<String>,
     /// Whether the last event of the agent holds the answer as a whole.
     pub is_told_whole: bool,
+    /// Whether the agent says that all spans of the call were exported, and confirmed.
+    pub spans_flushed: bool,
 }
 
 /// What an agent says about itself.

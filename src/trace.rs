@@ -12,6 +12,9 @@ const MAX_TRACESTATE: usize = 512;
 /// Longest `baggage` of somebody else that is passed on, in bytes: half of what W3C Baggage asks for, as ours comes behind it.
 const MAX_BAGGAGE: usize = 4_096;
 
+/// The key in baggage, and on spans, that names a call.
+pub const INVOCATION_ID: &str = "forge.invocation.id";
+
 /// Id of a trace; never all zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(pub [u8; 16]);
@@ -225,13 +228,13 @@ impl RunTrace {
         SpanId::of(&["turn", &self.run_id, suite, id, &repeat, &attempt, &turn])
     }
 
-    /// What whoever works below a span of the run is told. The run and the case stand in the baggage, so that spans can be found by
-    /// them.
+    /// What whoever works below a span of the run is told. The run, the case and the id of the call stand in the baggage, so that spans
+    /// can be found by them.
     #[must_use]
-    pub fn headers(&self, span: SpanId, case_id: Option<&str>) -> TraceHeaders {
+    pub fn headers(&self, span: SpanId, call: Option<(&str, &str)>) -> TraceHeaders {
         let mut baggage = self.parent.as_ref().map(|parent| parent.baggage.clone()).unwrap_or_default();
-        for (key, value) in [("forge.run.id", Some(self.run_id.as_str())), ("forge.case.id", case_id)] {
-            let Some(value) = value else { continue };
+        let of_call = call.map(|(case, invocation)| [("forge.case.id", case), (INVOCATION_ID, invocation)]);
+        for (key, value) in [("forge.run.id", self.run_id.as_str())].into_iter().chain(of_call.into_iter().flatten()) {
             if !baggage.is_empty() {
                 baggage.push(',');
             }
@@ -256,7 +259,8 @@ fn traceparent(trace_id: TraceId, span_id: SpanId) -> String {
 fn push_baggage_value(out: &mut String, value: &str) {
     for byte in value.bytes() {
         match byte {
-            b'%' | b'"' | b',' | b';' | b'\\' | 0..=0x20 | 0x7f.. => {
+            // Some readers take a plus for a blank.
+            b'%' | b'+' | b'"' | b',' | b';' | b'\\' | 0..=0x20 | 0x7f.. => {
                 out.push('%');
                 out.push_str(&hex::encode_upper([byte]));
             }
@@ -377,10 +381,13 @@ mod tests {
             baggage: "build=7".to_owned(),
         };
         let parent = TraceParent::read(&headers).expect("is good");
-        let told = RunTrace::new("r", Some(parent)).headers(SpanId([1; 8]), Some("größe, 100 %"));
+        let told = RunTrace::new("r", Some(parent)).headers(SpanId([1; 8]), Some(("größe, 100 % a+b", "i")));
         assert_eq!(told.traceparent, "00-4bf92f3577b34da6a3ce929d0e0e4736-0101010101010101-01");
         assert_eq!(told.tracestate, "vendor=1");
-        assert_eq!(told.baggage, "build=7,forge.run.id=r,forge.case.id=gr%C3%B6%C3%9Fe%2C%20100%20%25");
+        assert_eq!(
+            told.baggage,
+            "build=7,forge.run.id=r,forge.case.id=gr%C3%B6%C3%9Fe%2C%20100%20%25%20a%2Bb,forge.invocation.id=i"
+        );
     }
 
     #[test]

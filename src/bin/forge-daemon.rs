@@ -88,7 +88,7 @@ async fn run(config: &Config) -> Result<(), (u8, String)> {
     })?;
     let address = listener.local_addr().map_err(|error| (3, format!("cannot listen on {listen}: {error}")))?;
     let daemon = Daemon::prepare(config).await.map_err(|error| match &error {
-        DaemonError::Agents(_) => (2, chain(&error)),
+        DaemonError::Agents(_) | DaemonError::Telemetry(_) => (2, chain(&error)),
         _ => (3, chain(&error)),
     })?;
     let shutdown = CancellationToken::new();

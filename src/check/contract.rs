@@ -10,7 +10,7 @@ use crate::suite::pattern::{JsPattern, PatternError};
 use crate::suite::template::Template;
 use crate::suite::{Case, Mode};
 use crate::usage::{estimate_tokens, measured_tokens};
-use crate::verdict::{AssertionResult, Outcome};
+use crate::verdict::{AssertionResult, Blame, Outcome};
 
 /// Why `maxCost` is skipped; people have to hear of it, because they can do something about it.
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
@@ -81,7 +81,7 @@ pub(super) fn evaluate(case: &Case, transcript: &Transcript, context: &Context<'
     let mut results = Vec::new();
     for assertion in &case.assertions {
         for step in subject.steps(assertion) {
-            let result = step.result(assertion.name());
+            let result = subject.settled(assertion, step.result(assertion.name()));
             let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
             results.push(result);
             if is_bad && !context.all_assertions {
@@ -107,6 +107,25 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
+    /// What came of an assertion, if more tool calls than are known could not change it: there may be some where the record has
+    /// an open end.
+    fn settled(&self, assertion: &Assertion, result: AssertionResult) -> AssertionResult {
+        let Some(why) = &self.transcript.open_end else { return result };
+        let called = self.called.as_slice();
+        let may_change = match (assertion, result.outcome) {
+            (_, Outcome::Skipped | Outcome::Errored) => false,
+            // A call that was seen stays seen.
+            (Assertion::ToolsNotCalled(_) | Assertion::MaxToolCalls(_) | Assertion::NoToolErrors, Outcome::Failed)
+            | (Assertion::MinToolCalls(_), Outcome::Passed) => false,
+            (Assertion::ToolsCalled(expected), Outcome::Failed) => is_part_in_order(called, expected),
+            (Assertion::ToolsAcceptable(sets), Outcome::Failed) => {
+                sets.iter().any(|set| called.iter().all(|tool| set.iter().any(|wanted| wanted == tool)))
+            }
+            (assertion, _) => assertion.is_about_tools(),
+        };
+        if may_change { unsettled(result, why) } else { result }
+    }
+
     /// The counted assertions of one field, in order and lazily: nothing behind a failure is evaluated.
     fn steps(&'a self, assertion: &'a Assertion) -> Steps<'a> {
         let response = self.transcript.response.as_str();
@@ -245,6 +264,18 @@ impl<'a> Subject<'a> {
             },
         }
     }
+}
+
+/// An assertion that cannot be decided because there may be tool calls that nobody knows of.
+pub(super) fn unsettled(result: AssertionResult, why: &str) -> AssertionResult {
+    let reason = format!("there may be more tool calls: {why}");
+    AssertionResult { outcome: Outcome::Errored, reason, blame: Some(Blame::Network), ..result }
+}
+
+/// Whether all of `called` stand in `expected`, in this order.
+fn is_part_in_order(called: &[&str], expected: &[String]) -> bool {
+    let mut expected = expected.iter();
+    called.iter().all(|tool| expected.any(|wanted| wanted == tool))
 }
 
 fn one<'a>(holds: bool, reason: impl FnOnce() -> String) -> Steps<'a> {

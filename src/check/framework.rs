@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::contract::unsettled;
 use super::snapshot;
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
@@ -103,7 +104,7 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
             (Some(message), Outcome::Failed) => message.clone(),
             _ => reason,
         };
-        AssertionResult {
+        let result = AssertionResult {
             name: claim.name().to_owned(),
             outcome,
             reason,
@@ -114,9 +115,23 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
                 Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
                 None => None,
             },
-        }
+        };
+        settled(claim, transcript, result)
     });
     evaluated.collect()
+}
+
+/// What came of a claim, if more tool calls than are known could not change it.
+fn settled(claim: &Claim, transcript: &Transcript, result: AssertionResult) -> AssertionResult {
+    let Some(why) = &transcript.open_end else { return result };
+    let may_change = match (&claim.kind, result.outcome) {
+        (_, Outcome::Skipped | Outcome::Errored) => false,
+        // A call that was seen stays seen, wanted or not.
+        (ClaimKind::ToolCalled { .. }, outcome) => (outcome == Outcome::Passed) == claim.negate,
+        (ClaimKind::ToolResult { .. }, _) => true,
+        _ => false,
+    };
+    if may_change { unsettled(result, why) } else { result }
 }
 
 /// Whether a claim holds, and why not.

@@ -70,6 +70,12 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
         end(&mut result, outcome, Some(cause), Some(blame), Some(error));
         return result;
     }
+    if let Some(why) = result.transcript.open_end.clone() {
+        // Nobody knows what in the script looked at tool calls.
+        let error = Some(format!("there may be more tool calls: {why}"));
+        end(&mut result, Outcome::Errored, Some(Cause::Assertion), Some(Blame::Network), error);
+        return result;
+    }
     match (failed, broken, unevaluated) {
         (Some(failed), broken, _) => {
             let ended = match broken {

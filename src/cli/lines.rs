@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::event::{Payload, RunEvent};
-use crate::report::{Shown, Verdict};
+use crate::report::{Shown, Tracing, Verdict};
 use crate::stats::{Repeats, Tally};
 use crate::suite::Labels;
 
@@ -18,6 +18,7 @@ pub(super) struct Lines {
     /// What the repetitions say of cases that have several: place in `repeats` by suite and id.
     repeated: HashMap<(Arc<str>, Arc<str>), usize>,
     repeats: Vec<(Arc<str>, String, Tally)>,
+    tracing: Option<Tracing>,
 }
 
 #[derive(Debug)]
@@ -30,6 +31,9 @@ enum Line {
 impl Lines {
     /// Takes the next event.
     pub(super) fn take(&mut self, event: &RunEvent) {
+        if let Payload::RunStarted(run) = &event.payload {
+            self.tracing = Some(Tracing::of(run));
+        }
         let Some(case) = &event.case else { return };
         match &event.payload {
             Payload::CasePlanned { name, labels } => {
@@ -54,7 +58,8 @@ impl Lines {
                 if let Some((_, line)) = place
                     && let Line::Open(name, labels) = line
                 {
-                    *line = Line::Shown(Shown::of(Verdict { case, name, labels, result }));
+                    *line =
+                        Line::Shown(Shown::of(Verdict { case, name, labels, result, tracing: self.tracing.as_ref() }));
                 }
             }
             _ => {}

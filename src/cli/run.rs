@@ -21,7 +21,7 @@ use crate::event::{Payload, Run};
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, Replay, RunSpec, plan};
 use crate::report::console::Look;
-use crate::report::{printable_json, repeats, summary};
+use crate::report::{Tracing, printable, printable_json, repeats, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::Defaults;
 use crate::suite::script::{Hooks, ScriptRef};
@@ -711,6 +711,9 @@ fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
     }
     if let Some(gate) = &run.gate {
         print(&repeats::gate(gate, look))?;
+    }
+    if run.spec.trace_url.is_some() {
+        print(&format!("Trace: {}\n", printable(Tracing::of(run).run().shown())))?;
     }
     Ok(())
 }

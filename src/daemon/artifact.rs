@@ -16,7 +16,7 @@ use tonic::Status;
 use super::status::{of_store, of_wire};
 use crate::event::RunEvent;
 use crate::report::outline::{Outline, Outliner, Step};
-use crate::report::{Format, Report, Unwritable, Verdict};
+use crate::report::{Format, Report, Tracing, Unwritable, Verdict};
 use crate::store::{LogBlock, Store};
 use crate::telemetry::otlp::{self, resource};
 use crate::telemetry::spans::Grouper;
@@ -257,7 +257,8 @@ impl Text {
                 let finished = log.event(entry.finished).await?;
                 let verdict = Verdict::of(&planned, &finished);
                 let verdict = verdict.ok_or_else(|| Status::data_loss("the log of the run is not what it was"))?;
-                report.case(outline, place, verdict)
+                let tracing = Tracing::of(&outline.run);
+                report.case(outline, place, Verdict { tracing: Some(&tracing), ..verdict })
             }
             Step::PartEnd(part) => report.part_end(outline, part),
             Step::End => report.end(outline),

@@ -10,12 +10,18 @@ use serde::Deserialize;
 
 use crate::peer::target::AllowedTargets;
 use crate::script::pool::Limits;
+use crate::telemetry::connect::{Otlp, Protocol};
+use crate::trace::{captures_content, check_template};
 use crate::usage::{Price, Prices, nano_usd};
 
 /// Where a daemon listens when nothing is said.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7460";
 /// CPU time that a script may be given.
 const SCRIPT_CPU: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
+/// How long spans are waited for when nothing is said: instrumentations send them every 5 s.
+const SPAN_WAIT: Duration = Duration::from_secs(6);
+/// Longest time that spans may be waited for.
+const MAX_SPAN_WAIT: Duration = Duration::from_mins(5);
 /// Memory that a script may be given, in bytes.
 const SCRIPT_MEMORY: RangeInclusive<usize> = 1 << 20..=4 << 30;
 
@@ -48,6 +54,14 @@ pub struct Config {
     pub drain: Duration,
     /// What a script of a suite may take.
     pub scripts: Limits,
+    /// Where telemetry goes when no `OTEL_*` variable says so.
+    pub otlp: Otlp,
+    /// A link to the trace of a case, for runs that name none.
+    pub trace_url: Option<String>,
+    /// Traces of all runs hold what was said.
+    pub capture_content: bool,
+    /// How long spans of an agent are waited for that does not confirm their end.
+    pub span_wait: Duration,
     /// Which log lines are written, in the syntax of `RUST_LOG`.
     pub log: String,
     /// How log lines are written.
@@ -72,6 +86,10 @@ impl Config {
             max_bundle_bytes: 1 << 30,
             drain: Duration::from_secs(10),
             scripts: Limits::default(),
+            otlp: Otlp::default(),
+            trace_url: None,
+            capture_content: captures_content(),
+            span_wait: SPAN_WAIT,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
         }
@@ -164,8 +182,23 @@ struct File {
     drain: Option<String>,
     script_cpu: Option<String>,
     script_memory_bytes: Option<usize>,
+    otlp: Option<FileOtlp>,
+    trace_url: Option<String>,
+    capture_content: Option<bool>,
+    span_wait: Option<String>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+}
+
+/// `otlp`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileOtlp {
+    endpoint: Option<String>,
+    protocol: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    logs: Option<bool>,
+    metrics: Option<bool>,
 }
 
 /// An entry of `prices`: US dollars for a million tokens.
@@ -243,6 +276,28 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
         let problem = || format!("must be from {} to {}", SCRIPT_MEMORY.start(), SCRIPT_MEMORY.end());
         config.scripts.memory = in_range.ok_or_else(|| value("script_memory_bytes", problem()))?;
     }
+    if let Some(otlp) = file.otlp {
+        let known = |name: &String| Protocol::named(name);
+        let problem = || "protocol must be grpc or http/protobuf".to_owned();
+        let protocol = otlp.protocol.as_ref().map(|name| known(name).ok_or_else(|| value("otlp", problem())));
+        config.otlp = Otlp {
+            endpoint: otlp.endpoint,
+            protocol: protocol.transpose()?,
+            headers: otlp.headers.unwrap_or_default(),
+            logs: otlp.logs.unwrap_or(false),
+            metrics: otlp.metrics.unwrap_or(false),
+        };
+    }
+    if let Some(url) = file.trace_url {
+        check_template(&url).map_err(|why| value("trace_url", why))?;
+        config.trace_url = Some(url);
+    }
+    config.capture_content = file.capture_content.unwrap_or(config.capture_content);
+    if let Some(wait) = file.span_wait {
+        let time = humantime::parse_duration(&wait).ok().filter(|time| *time <= MAX_SPAN_WAIT);
+        let problem = || format!("{wait:?} is no duration of at most 5m; write it like 6s");
+        config.span_wait = time.ok_or_else(|| value("span_wait", problem()))?;
+    }
     config.log = overrides.log.or(file.log).unwrap_or(config.log);
     config.log_format = overrides.log_format.or(file.log_format).unwrap_or(config.log_format);
     if config.max_parallel_runs == 0 || config.keep_runs == 0 {
@@ -311,6 +366,9 @@ mod tests {
             ("listen = '0.0.0.0:7460'", "listen: 0.0.0.0:7460 can be reached by others"),
             ("[prices.'gpt-4o']\ninput = -1.0\noutput = 2", "prices: \"gpt-4o\": must be US dollars"),
             ("[prices.x]\ninput = 1", "DIR/forge.toml, line 1: missing field `output`"),
+            ("[otlp]\nprotocol = 'carrier pigeon'", "otlp: protocol must be grpc or http/protobuf"),
+            ("trace_url = 'https://traces.example/'", "trace_url: \"https://traces.example/\" is no address with"),
+            ("span_wait = '1h'", "span_wait: \"1h\" is no duration of at most 5m"),
             ("keep_runs = 0", "max_parallel_runs, keep_runs: must be at least 1"),
         ] {
             let error = load_text(text, Overrides { data_dir: Some("x".into()), ..Overrides::default() });

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
+use crate::peer::spans::Inbox;
 use crate::plan::{Plan, PlanError, Replay, RunSpec};
 use crate::run::replay::{Evidence, Index};
 use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, suite_infos};
@@ -29,6 +30,9 @@ use crate::store::{Change, Store, StoreError};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
+use crate::telemetry::export::Exporter;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::Grouper;
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -52,6 +56,21 @@ pub struct Manager {
     controls: Arc<Mutex<HashMap<String, Control>>>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    telemetry: Telemetry,
+    /// Where spans of agents come in.
+    spans: Arc<Inbox>,
+    span_wait: Duration,
+    trace_url: Option<String>,
+    capture_content: bool,
+}
+
+/// The ways of telemetry out of the daemon.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    /// The daemon in numbers.
+    pub metrics: Arc<Metrics>,
+    /// Sends spans; `None`: nobody wants them.
+    pub exporter: Option<Arc<Exporter>>,
 }
 
 /// Why a run was not accepted.
@@ -101,7 +120,13 @@ pub enum CreateError {
 impl Manager {
     /// Manages runs, so many of them at a time as the configuration says.
     #[must_use]
-    pub fn new(store: Arc<Store>, directory: Arc<Directory>, bundles: Arc<Bundles>, config: &Config) -> Self {
+    pub fn new(
+        store: Arc<Store>,
+        directory: Arc<Directory>,
+        bundles: Arc<Bundles>,
+        telemetry: Telemetry,
+        config: &Config,
+    ) -> Self {
         Self {
             store,
             farewells: Farewells::default(),
@@ -113,6 +138,11 @@ impl Manager {
             controls: Arc::default(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
+            telemetry,
+            spans: Arc::default(),
+            span_wait: config.span_wait,
+            trace_url: config.trace_url.clone(),
+            capture_content: config.capture_content,
         }
     }
 
@@ -120,6 +150,18 @@ impl Manager {
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// The ways of telemetry out of the daemon.
+    #[must_use]
+    pub const fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// Where spans of agents come in.
+    #[must_use]
+    pub const fn spans(&self) -> &Arc<Inbox> {
+        &self.spans
     }
 
     /// Where bundles are kept.
@@ -166,6 +208,8 @@ impl Manager {
             return Err(CreateError::Stopping);
         }
         spec.prices.fill_from(&self.prices);
+        spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
+        spec.capture_content |= self.capture_content;
         let parts = self.assemble(&spec).await?;
         let plan = &parts.plan;
         let run = Run {
@@ -190,7 +234,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(parts.into_job(run.clone(), Done::default()));
+            self.start(self.job(parts, run.clone(), Done::default()));
         }
         Ok((run, deduplicated))
     }
@@ -276,7 +320,7 @@ impl Manager {
                 let done = self.done(&run).await?;
                 tracing::info!(run = %run.run_id, finished = done.finished.len(), "a run goes on");
                 let is_cancelling = run.state == State::Cancelling;
-                self.start(parts.into_job(run.clone(), done));
+                self.start(self.job(parts, run.clone(), done));
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -304,6 +348,14 @@ impl Manager {
         }
     }
 
+    fn job(&self, parts: Parts, run: Run, mut done: Done) -> Job {
+        let Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence } = parts;
+        // What held for the recorded answers holds for what is said about them.
+        done.snapshot = done.snapshot.or_else(|| evidence.as_ref().and_then(|evidence| evidence.snapshot()));
+        let (spans, span_wait) = (Arc::clone(&self.spans), self.span_wait);
+        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done, spans, span_wait }
+    }
+
     fn start(&self, job: Job) {
         let control = Control::default();
         control.pace(job.run.paused, job.run.concurrency);
@@ -313,6 +365,7 @@ impl Manager {
         }
         let (store, farewells, permits) = (Arc::clone(&self.store), self.farewells.clone(), Arc::clone(&self.permits));
         let (controls, stopping) = (Arc::clone(&self.controls), self.stopping.clone());
+        let telemetry = self.telemetry.clone();
         self.tasks.spawn(async move {
             let run_id = job.run.run_id.clone();
             let _permit = tokio::select! {
@@ -321,9 +374,12 @@ impl Manager {
                 () = control.stopped() => None,
             };
             tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
+            let waited = Timestamp::now().duration_since(job.run.created_at);
+            telemetry.metrics.run_begins(Duration::try_from(waited).unwrap_or_default());
+            let grouper = telemetry.exporter.is_some().then(|| Grouper::new(&job.run));
             let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
             let executed = AssertUnwindSafe(execute(job, events, farewells, control)).catch_unwind();
-            let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts), executed);
+            let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts, &telemetry, grouper), executed);
             if executed.is_err() {
                 tracing::error!(run = %run_id, "the engine panicked");
             }
@@ -335,7 +391,12 @@ impl Manager {
                 Ok(()) => tracing::info!(run = %run_id, "run ended"),
                 Err(error) => tracing::error!(run = %run_id, %error, "the log of a run could not be written"),
             }
+            telemetry.metrics.run_leaves();
             controls.lock().unwrap_or_else(PoisonError::into_inner).remove(&run_id);
+            if let Some(exporter) = &telemetry.exporter {
+                // What people look for when a run is over.
+                exporter.flush().await;
+            }
         });
     }
 
@@ -437,11 +498,27 @@ async fn events_of(
     Ok(found)
 }
 
-/// Stores the events of a run as they come, as many at a time as there are.
-async fn write_log(store: &Store, run_id: &str, mut drafts: mpsc::Receiver<Draft>) -> Result<(), StoreError> {
+/// Stores the events of a run as they come, as many at a time as there are, and tells telemetry of what is stored.
+async fn write_log(
+    store: &Store,
+    run_id: &str,
+    mut drafts: mpsc::Receiver<Draft>,
+    telemetry: &Telemetry,
+    mut grouper: Option<Grouper>,
+) -> Result<(), StoreError> {
     let mut batch = Vec::new();
     while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
-        store.append(run_id, &mut batch).await?;
+        let began = Instant::now();
+        let events = store.append(run_id, &mut batch).await?;
+        telemetry.metrics.events_stored(began.elapsed());
+        for event in &events {
+            telemetry.metrics.take(event);
+            if let (Some(exporter), Some(grouper)) = (&telemetry.exporter, &mut grouper) {
+                for group in grouper.take(event) {
+                    exporter.offer(Grouper::count(&group), || grouper.spans(&group));
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -468,7 +545,7 @@ async fn abandon(store: &Store, run: Run, reason: &str, message: &str) -> Result
     };
     let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
     let ended = Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) };
-    store.append(run_id, &mut vec![ended]).await
+    store.append(run_id, &mut vec![ended]).await.map(drop)
 }
 
 /// What a run needs besides itself.
@@ -481,15 +558,6 @@ struct Parts {
     scripts: Option<RunScripts>,
     snapshot: Option<Agent>,
     evidence: Option<Arc<Evidence>>,
-}
-
-impl Parts {
-    fn into_job(self, run: Run, mut done: Done) -> Job {
-        let Self { plan, agent, baselines, registry, parties, scripts, snapshot, evidence } = self;
-        // What held for the recorded answers holds for what is said about them.
-        done.snapshot = done.snapshot.or_else(|| evidence.as_ref().and_then(|evidence| evidence.snapshot()));
-        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done }
-    }
 }
 
 /// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but

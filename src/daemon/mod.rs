@@ -8,9 +8,11 @@ mod artifact;
 pub mod config;
 mod generate;
 mod history;
+mod http;
 mod info;
 pub mod manager;
 mod open;
+mod receiver;
 mod runs;
 pub mod status;
 mod watch;
@@ -19,19 +21,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::TraceServiceServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Store, StoreError};
+use crate::telemetry::connect::{Exporters, TelemetryError};
+use crate::telemetry::export::Exporter;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::otlp::resource;
 use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
 use crate::wire::control::info_service_server::InfoServiceServer;
 use crate::wire::control::run_service_server::RunServiceServer;
 use config::{Config, OnRestart};
-use manager::Manager;
+use manager::{Manager, Telemetry};
 
 /// Time that connections have to end after the last run ended.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -67,6 +76,12 @@ pub enum DaemonError {
     /// The server gave up.
     #[error("serving")]
     Serve(#[from] tonic::transport::Error),
+    /// Telemetry is to go somewhere that makes no sense.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// There are no numbers.
+    #[error("setting up metrics: {0}")]
+    Metrics(String),
     /// The descriptors cannot be served.
     #[error("setting up reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -99,7 +114,8 @@ impl Daemon {
                 tracing::warn!(agent = ?name, %error, "an agent that was added once is left out");
             }
         }
-        let manager = Manager::new(store, Arc::clone(&directory), bundles, config);
+        let telemetry = telemetry(config)?;
+        let manager = Manager::new(store, Arc::clone(&directory), bundles, telemetry, config);
         Ok(Self {
             manager: Arc::new(manager),
             directory,
@@ -133,9 +149,11 @@ impl Daemon {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let closed = CancellationToken::new();
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
+        let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
+            .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)
+            .accept_compressed(CompressionEncoding::Gzip);
+        let routes = Routes::from(http::routes(Arc::clone(&manager)))
+            .add_service(traces)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
@@ -144,7 +162,12 @@ impl Daemon {
                 RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
                     .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
             )
-            .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))))
+            .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))));
+        let server = Server::builder()
+            .accept_http1(true)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
+            .add_routes(routes)
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener).with_nodelay(Some(true)),
                 closed.clone().cancelled_owned(),
@@ -169,9 +192,27 @@ impl Daemon {
         }
         manager.farewells().finish().await;
         manager.store().close().await;
+        let telemetry = manager.telemetry().clone();
+        if let Some(exporter) = &telemetry.exporter {
+            exporter.close().await;
+        }
+        // It waits for a thread of its own.
+        let _ = tokio::task::spawn_blocking(move || telemetry.metrics.close()).await;
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// Sets up what leaves the daemon as telemetry.
+fn telemetry(config: &Config) -> Result<Telemetry, DaemonError> {
+    let Exporters { spans, logs, metrics } = Exporters::new(&config.otlp)?;
+    let resource = resource();
+    let exporter = spans.map(|spans| Arc::new(Exporter::start(spans, logs, &resource)));
+    let metrics = Arc::new(Metrics::new(metrics, resource).map_err(DaemonError::Metrics)?);
+    if let Some(exporter) = &exporter {
+        metrics.watch_exporter(exporter);
+    }
+    Ok(Telemetry { metrics, exporter })
 }
 
 /// Holds the data directory for this daemon alone, as long as the file is open.

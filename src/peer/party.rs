@@ -76,7 +76,7 @@ impl Belongs {
     #[must_use]
     pub fn asking(&self, trace: &RunTrace) -> Self {
         let request_id = uuid::Uuid::new_v4().to_string();
-        let trace = trace.headers(SpanId::of_call(&request_id), Some(&self.case_id));
+        let trace = trace.headers(SpanId::of_call(&request_id), Some((&self.case_id, &request_id)));
         Self { request_id, trace, ..self.clone() }
     }
 }

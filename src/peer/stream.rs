@@ -185,8 +185,11 @@ impl Recording {
             usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
             tool_calls: self.tool_calls,
             duration: self.duration,
+            open_end: None,
         };
-        Exchange { transcript, failure, warnings, model: self.model.filter(|model| !model.is_empty()), is_told_whole }
+        let model = self.model.filter(|model| !model.is_empty());
+        let spans_flushed = self.finished.as_ref().is_some_and(|finished| finished.spans_flushed);
+        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed }
     }
 
     fn turn(&mut self, model: &str, usage: Option<&Usage>) {

@@ -44,6 +44,8 @@ pub struct Line {
     /// Whether it is counted and not shown: the gate says how many there are.
     is_hidden: bool,
     cost: Option<Cost>,
+    /// Where its trace is found, if it did not pass.
+    trace: String,
 }
 
 impl Line {
@@ -63,6 +65,7 @@ impl Line {
             left_out: *outcome == Outcome::Skipped && cause.is_none(),
             is_hidden: verdict.result.is_left_out(),
             cost: transcript.usage.and_then(|usage| usage.cost),
+            trace: verdict.trace_if_bad(),
         }
     }
 }
@@ -217,6 +220,9 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
             let _ = writeln!(out, "      {}", line.labels);
         }
     }
+    if !line.trace.is_empty() {
+        let _ = writeln!(out, "      trace {}", line.trace);
+    }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in &line.warnings {
         let _ = writeln!(out, "    {yellow}⚠{yellow:#} {warning}");
@@ -255,6 +261,7 @@ mod tests {
 
     fn line(id: &str, name: &str, millis: u64, outcome: Outcome, error: Option<&str>) -> Line {
         Line {
+            trace: String::new(),
             id: id.to_owned(),
             name: name.to_owned(),
             outcome,

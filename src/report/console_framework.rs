@@ -34,6 +34,8 @@ pub struct Entry {
     /// Whether it is counted and not shown: the gate says how many there are.
     is_left_out: bool,
     seconds: String,
+    /// Where its trace is found, if it did not pass.
+    trace: String,
 }
 
 impl Entry {
@@ -77,6 +79,7 @@ impl Entry {
             is_flaky: verdict.result.is_flaky(),
             is_left_out: verdict.result.is_left_out(),
             seconds: seconds(transcript.duration),
+            trace: verdict.trace_if_bad(),
         }
     }
 }
@@ -169,6 +172,9 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
     for error in &entry.errors {
         let _ = writeln!(out, "  {color}→{color:#} {error}");
     }
+    if !entry.trace.is_empty() {
+        let _ = writeln!(out, "    trace {}", entry.trace);
+    }
     let dim = look.style(Style::new().dimmed());
     for line in &entry.console {
         let _ = writeln!(out, "  {dim}│ {line}{dim:#}");
@@ -185,6 +191,7 @@ mod tests {
 
     fn entry(id: &str, name: &str, counts: &str, seconds: &str) -> Entry {
         Entry {
+            trace: String::new(),
             id: id.to_owned(),
             name: name.to_owned(),
             outcome: Outcome::Passed,

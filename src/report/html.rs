@@ -11,7 +11,7 @@ use askama::Template;
 
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
-use super::{Report, Unwritable, Verdict, Written, own_error, push_printable, repeats};
+use super::{Report, Traced, Unwritable, Verdict, Written, own_error, push_printable, repeats};
 use crate::conversation::{Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
 use crate::stats::{Repeats, Stability, Tally};
@@ -272,6 +272,7 @@ fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
         fact("Address", &run.agent_endpoint, String::new());
     }
     fact("Run", &run.run_id, String::new());
+    fact("Trace", "", run.trace().trace_id.to_string());
     if let Some(replay) = &run.spec.replay {
         fact("Replayed from run", &replay.run_id, String::new());
     }
@@ -355,6 +356,7 @@ struct Case<'a> {
     name: Text<'a>,
     time: String,
     facts: Vec<Fact<'a>>,
+    trace: Option<Traced>,
     error: Option<Text<'a>>,
     earlier: List<Earlier<'a>>,
     warnings: List<Text<'a>>,
@@ -419,6 +421,7 @@ impl<'a> Case<'a> {
             name: Text::of(verdict.own_name(), MAX_TEXT),
             time: time(result.transcript.duration),
             facts: case_facts(verdict),
+            trace: verdict.traced(),
             error: own_error(result).map(|error| Text::of(error, MAX_TEXT)),
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
@@ -566,7 +569,8 @@ mod tests {
         for part in [
             "errored demo 2 of 7 cases passed, 2 failed, 1 errored, 1 not run, 1 skipped, 1 flaky",
             "Version 1.2 Model small",
-            "Run run-1 Started 2026-01-02 03:04:05 UTC Took 2.5 s",
+            "Run run-1 Trace 2597e05a1d9f81929dd6fd32d02e7d12 Started 2026-01-02 03:04:05 UTC Took 2.5 s",
+            "tokens 10 in, 5 out cost $0.0120 (estimated) trace 2597e05a1d9f81929dd6fd32d02e7d12 span 365ece4bf34693ae",
             "Cost $0.0120 (estimated) Exit code 3 (a case could not be judged, or was not run)",
             "the description is another one",
             "Compared with run run-0 . Regressions worse Newly passing better",

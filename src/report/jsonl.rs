@@ -78,10 +78,17 @@ struct Case<'a> {
     console: &'a [String],
     #[serde(skip_serializing_if = "is_false")]
     replayed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_url: Option<String>,
 }
 
 impl<'a> Case<'a> {
     fn of(verdict: Verdict<'a>) -> Self {
+        let traced = verdict.traced();
         let result = verdict.result;
         let is_dialogue = !result.checkpoints.is_empty();
         let single = |value| (!is_dialogue).then_some(value);
@@ -129,6 +136,9 @@ impl<'a> Case<'a> {
             flaky: result.is_flaky().then_some(true),
             console: &result.console,
             replayed: result.replayed,
+            trace_id: traced.as_ref().map(|traced| traced.trace_id.clone()),
+            span_id: traced.as_ref().map(|traced| traced.span_id.clone()),
+            trace_url: traced.and_then(|traced| traced.url),
         }
     }
 }
@@ -246,7 +256,7 @@ mod tests {
     fn shown(id: &str, name: &str, result: &CaseResult) -> serde_json::Value {
         let case = CaseRef { suite: "e.jsonl".into(), case_id: id.into(), repeat: 1, attempt: 1 };
         let labels = Labels::default();
-        let text = line(Verdict { case: &case, name, labels: &labels, result }).expect("JSON");
+        let text = line(Verdict { case: &case, name, labels: &labels, result, tracing: None }).expect("JSON");
         assert!(text.ends_with("}\n") && text.matches('\n').count() == 1, "{text}");
         serde_json::from_str(&text).expect("JSON")
     }

@@ -24,6 +24,7 @@ use std::fmt::Write as _;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
+use crate::trace::{RunTrace, SpanId, link};
 use crate::verdict::{CaseResult, Outcome};
 use outline::{Outline, Outliner, Place, Step};
 
@@ -38,6 +39,60 @@ pub struct Verdict<'a> {
     pub labels: &'a Labels,
     /// The verdict.
     pub result: &'a CaseResult,
+    /// How its trace is found; `None`: that is not told.
+    pub tracing: Option<&'a Tracing>,
+}
+
+/// How the traces of a run are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracing {
+    trace: RunTrace,
+    url: Option<String>,
+}
+
+/// Where in its trace a case, or a run, is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traced {
+    /// Id of the trace.
+    pub trace_id: String,
+    /// Id of the span there.
+    pub span_id: String,
+    /// A link to it, if there is a template of links.
+    pub url: Option<String>,
+}
+
+impl Tracing {
+    /// Of a run.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        Self { trace: run.trace(), url: run.spec.trace_url.clone() }
+    }
+
+    /// Where the run itself is found.
+    #[must_use]
+    pub fn run(&self) -> Traced {
+        self.traced(self.trace.run())
+    }
+
+    /// Where an attempt at a case is found.
+    #[must_use]
+    pub fn case(&self, case: &CaseRef) -> Traced {
+        self.traced(self.trace.case(case.attempted()))
+    }
+
+    fn traced(&self, span: SpanId) -> Traced {
+        let trace = self.trace.trace_id;
+        let url = self.url.as_deref().map(|template| link(template, trace, span));
+        Traced { trace_id: trace.to_string(), span_id: span.to_string(), url }
+    }
+}
+
+impl Traced {
+    /// What people are shown: the link, else the id.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.url.as_deref().unwrap_or(&self.trace_id)
+    }
 }
 
 impl<'a> Verdict<'a> {
@@ -46,10 +101,21 @@ impl<'a> Verdict<'a> {
     pub fn of(planned: &'a RunEvent, finished: &'a RunEvent) -> Option<Self> {
         match (&planned.payload, &finished.payload) {
             (Payload::CasePlanned { name, labels }, Payload::CaseFinished(result)) => {
-                Some(Self { case: finished.case.as_ref()?, name, labels, result })
+                Some(Self { case: finished.case.as_ref()?, name, labels, result, tracing: None })
             }
             _ => None,
         }
+    }
+
+    /// Where its trace is found.
+    fn traced(&self) -> Option<Traced> {
+        self.tracing.map(|tracing| tracing.case(self.case))
+    }
+
+    /// The same for people, of a case that did not pass; else empty.
+    fn trace_if_bad(&self) -> String {
+        let is_bad = matches!(self.result.outcome, Outcome::Failed | Outcome::Errored) && self.result.total_turns > 0;
+        self.traced().filter(|_| is_bad).map(|traced| printable(traced.shown())).unwrap_or_default()
     }
 
     /// What the case is about, unless that is just its id again.
@@ -155,7 +221,8 @@ pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) ->
                 let verdict = at(entry.planned).zip(at(entry.finished)).and_then(|(one, two)| Verdict::of(one, two));
                 let verdict =
                     verdict.ok_or_else(|| Unwritable("the log does not hold a verdict any more".to_owned()))?;
-                report.case(&outline, place, verdict)?
+                let tracing = Tracing::of(&outline.run);
+                report.case(&outline, place, Verdict { tracing: Some(&tracing), ..verdict })?
             }
             Step::PartEnd(part) => report.part_end(&outline, part)?,
             Step::End => report.end(&outline)?,

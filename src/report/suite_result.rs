@@ -4,7 +4,7 @@
 //! `warnings`, `agentId` (the name under which the agent was asked for),
 //! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
-//! `totalTurns`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
+//! `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -259,6 +259,12 @@ struct Case<'a> {
     console: &'a [String],
     #[serde(skip_serializing_if = "is_false")]
     replayed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_url: Option<String>,
 }
 
 /// An attempt after which the case was tried again.
@@ -357,6 +363,7 @@ pub(super) struct Call<'a> {
 
 impl<'a> Case<'a> {
     fn of(verdict: Verdict<'a>, suite: &SuiteInfo) -> Self {
+        let traced = verdict.traced();
         let result = verdict.result;
         let transcript = &result.transcript;
         Self {
@@ -413,6 +420,9 @@ impl<'a> Case<'a> {
             response: &transcript.response,
             console: &result.console,
             replayed: result.replayed,
+            trace_id: traced.as_ref().map(|traced| traced.trace_id.clone()),
+            span_id: traced.as_ref().map(|traced| traced.span_id.clone()),
+            trace_url: traced.and_then(|traced| traced.url),
         }
     }
 }

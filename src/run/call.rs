@@ -23,6 +23,7 @@ use crate::conversation::{
 };
 use crate::event::{CallEnd, CaseRef, Payload};
 use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
+use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
 use crate::trace::SpanId;
@@ -36,7 +37,9 @@ const DEFAULT_MESSAGE_LIMIT: u64 = 4 << 20;
 /// Most results of tools that wait for an agent to read them.
 const MAX_WAITING_RESULTS: usize = 1_000;
 /// What agents declare that export spans of what they do.
-const EXPORTS_SPANS: [&str; 2] = ["spans.export", "tools.from_spans"];
+const EXPORTS_SPANS: [&str; 2] = ["spans.export", FROM_SPANS];
+/// What agents declare whose spans are evidence.
+const FROM_SPANS: &str = "tools.from_spans";
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -70,7 +73,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let to = if *name == call.shared.callee.agent.name { String::new() } else { name.clone() };
     let began = Timestamp::now();
     let exchange = match &call.shared.evidence {
-        None => made(&call).await?,
+        None => watched(&call).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
     };
     if exchange.failure == Some(Failure::Cancelled) {
@@ -91,6 +94,28 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         input: if call.shared.spec.capture_content { without_files(&call.invocation.messages) } else { Vec::new() },
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
+    Ok(exchange)
+}
+
+/// Makes the call, and reads its spans if they are evidence.
+async fn watched(call: &Call<'_>) -> Result<Exchange, LogClosed> {
+    let shared = call.shared;
+    if !call.callee.can(FROM_SPANS) {
+        return made(call).await;
+    }
+    let invocation_id = &call.invocation.invocation_id;
+    let awaited = shared.spans.expect(shared.trace.trace_id, SpanId::of_call(invocation_id), invocation_id);
+    let mut exchange = made(call).await?;
+    if exchange.failure.is_some() {
+        // Nothing is judged.
+        return Ok(exchange);
+    }
+    let read = tokio::select! {
+        () = shared.control.cancel.cancelled() => return Ok(Exchange { failure: Some(Failure::Cancelled), ..exchange }),
+        read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
+    };
+    exchange.warnings.extend(reconcile(&mut exchange.transcript, &read));
+    shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
     Ok(exchange)
 }
 
@@ -197,7 +222,8 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         ))
     };
     let span = SpanId::of_call(&call.invocation.invocation_id);
-    let trace = call.shared.trace.headers(span, Some(&call.invocation.case_id));
+    let invocation = &call.invocation;
+    let trace = call.shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
     loop {
         let left = call.deadline.saturating_duration_since(Instant::now());
         // Built anew for each attempt: the budget shrinks while we wait for a connection.

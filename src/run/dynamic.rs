@@ -56,6 +56,7 @@ impl Record {
     /// Adds one turn: the last answer counts as the answer, the calls follow each other.
     fn add(&mut self, turn: Transcript, warnings: Vec<String>) {
         self.transcript.response = turn.response;
+        self.transcript.open_end = self.transcript.open_end.take().or(turn.open_end);
         self.transcript.tool_calls.extend(turn.tool_calls);
         if let Some(usage) = &turn.usage {
             self.transcript.usage.get_or_insert_default().add(usage);

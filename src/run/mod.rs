@@ -30,6 +30,7 @@ use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrig
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
+use crate::peer::spans::Inbox;
 use crate::peer::stream::Leniency;
 use crate::plan::{Plan, PlannedCase, RunSpec};
 use crate::stats::Tally;
@@ -175,6 +176,10 @@ struct Shared {
     evidence: Option<Arc<Evidence>>,
     /// Cases that a daemon that is gone has begun.
     begun: HashMap<CaseKey, Begun>,
+    /// Where spans of agents come in.
+    spans: Arc<Inbox>,
+    /// How long spans are waited for whose end nobody confirms.
+    span_wait: Duration,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -263,6 +268,10 @@ pub struct Job {
     pub evidence: Option<Arc<Evidence>>,
     /// What a daemon that is gone has done of it.
     pub done: Done,
+    /// Where spans of agents come in.
+    pub spans: Arc<Inbox>,
+    /// How long spans are waited for whose end nobody confirms.
+    pub span_wait: Duration,
 }
 
 /// Suite, id and repetition of a case.
@@ -388,7 +397,7 @@ pub async fn execute(
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, parties, scripts, evidence, done, .. } = job;
+    let Job { run, plan, agent, baselines, parties, scripts, evidence, done, spans, span_wait, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await?;
@@ -412,6 +421,8 @@ pub async fn execute(
         gate,
         evidence,
         begun: done.begun,
+        spans,
+        span_wait,
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);

@@ -17,6 +17,7 @@ use super::LogClosed;
 use super::call::Call;
 use crate::conversation::{AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message};
 use crate::event::{CaseRef, Payload, RunEvent, Said};
+use crate::peer::spans::reconcile;
 use crate::peer::stream::Recording;
 use crate::suite::stub::Stub;
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
@@ -167,7 +168,7 @@ impl Evidence {
         };
         let events: Vec<_> = events.iter().filter(|event| event.turn == place.turn).collect();
         for event in &events {
-            if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. }) {
+            if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. } | Payload::SpansRead(_)) {
                 call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
             }
         }
@@ -194,6 +195,7 @@ impl Evidence {
 fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
     let mut recording = Recording::default();
     let mut seq = 0;
+    let mut spans = None;
     for event in events {
         match &event.payload {
             Payload::Agent(agent) => {
@@ -202,12 +204,16 @@ fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
                 let numbered = AgentEvent { seq, ..agent.clone() };
                 let _ = recording.take(&numbered, 0, Duration::ZERO);
             }
+            Payload::SpansRead(read) => spans = Some(read),
             Payload::CallEnded(ended) => {
                 let mut exchange = recording.into_exchange(ended.failure.clone());
                 if let Some(response) = &ended.response {
                     exchange.transcript.response.clone_from(response);
                 }
                 exchange.transcript.duration = ended.duration;
+                if let Some(read) = spans {
+                    exchange.warnings.extend(reconcile(&mut exchange.transcript, read));
+                }
                 return Some(exchange);
             }
             _ => {}

@@ -241,11 +241,11 @@ impl Store {
     }
 
     /// Appends events to a run's log, which are taken out of `drafts`; they get the next numbers, all of them or none. When this
-    /// returns, they are stored.
+    /// returns them, they are stored.
     ///
     /// # Errors
     /// When there is no such run, or they cannot be stored; then the run is over.
-    pub async fn append(&self, run_id: &str, drafts: &mut Vec<Draft>) -> Result<(), StoreError> {
+    pub async fn append(&self, run_id: &str, drafts: &mut Vec<Draft>) -> Result<Vec<Arc<RunEvent>>, StoreError> {
         let live = self.live(run_id).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))?;
         let _writing = live.writing.lock().await;
         let at = Timestamp::now();
@@ -272,12 +272,12 @@ impl Store {
             live.fail(&error);
             return Err(error);
         }
-        live.publish(run, events.into_iter().zip(lengths).collect());
+        live.publish(run, events.iter().cloned().zip(lengths).collect());
         if is_over {
             // Whoever follows it has a cursor of his own.
             self.lock().remove(run_id);
         }
-        Ok(())
+        Ok(events)
     }
 
     /// Changes a run without an event, such as its being cancelled. One that is over stays as it is.

@@ -123,6 +123,21 @@ impl Assertion {
         }
     }
 
+    /// Whether it looks at tool calls.
+    #[must_use]
+    pub const fn is_about_tools(&self) -> bool {
+        matches!(
+            self,
+            Self::ToolsCalled(_)
+                | Self::ToolsAcceptable(_)
+                | Self::ToolsNotCalled(_)
+                | Self::ToolParams(_)
+                | Self::NoToolErrors
+                | Self::MinToolCalls(_)
+                | Self::MaxToolCalls(_)
+        )
+    }
+
     /// The paths of the snapshot tokens in it, repeats included.
     #[must_use]
     pub fn snapshot_paths(&self) -> Vec<String> {

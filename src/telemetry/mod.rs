@@ -6,5 +6,6 @@ pub mod connect;
 pub mod export;
 pub mod metrics;
 pub mod otlp;
+pub mod receive;
 pub mod semconv;
 pub mod spans;

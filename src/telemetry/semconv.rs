@@ -201,6 +201,8 @@ pub const OPENINFERENCE_TOOL_NAME: &str = "tool.name";
 pub const OPENINFERENCE_TOOL_ID: &str = "tool_call.id";
 /// Arguments, there: JSON text of an object.
 pub const OPENINFERENCE_TOOL_PARAMETERS: &str = "tool.parameters";
+/// What begins the names of what a model answered, there.
+pub const OPENINFERENCE_ANSWERS: &str = "llm.output_messages.";
 /// What a span was given, there.
 pub const OPENINFERENCE_INPUT: &str = "input.value";
 /// What it gave.

@@ -423,6 +423,7 @@ mod tests {
                 tool_calls: vec![call(None), call(Some(fault.clone())), call(Some(ToolOutcome::Result(None)))],
                 usage: Some(usage()),
                 duration: Duration::from_millis(5),
+                open_end: None,
             },
             total_turns: 1,
             turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],

@@ -105,6 +105,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
             tool_calls: finished.tool_calls.into_iter().map(tool_call_from_proto).collect::<Result<_, _>>()?,
             usage: finished.usage.as_ref().map(usage_from_proto),
             duration: finished.duration.and_then(duration_from_proto).unwrap_or_default(),
+            open_end: None,
         },
         total_turns: finished.total_turns,
         turns: finished.turns.into_iter().map(turn_from_proto).collect(),

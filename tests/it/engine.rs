@@ -370,6 +370,8 @@ impl Setup {
                 snapshot,
                 evidence: None,
                 done: Done::default(),
+                spans: Arc::default(),
+                span_wait: Duration::from_secs(6),
             },
             events,
             farewells.clone(),

@@ -256,6 +256,7 @@ impl<'a> Host<'a> {
         let answer = answered(&transcript, &messages);
         self.transcript.response.clone_from(&transcript.response);
         self.transcript.tool_calls.extend(transcript.tool_calls.iter().cloned());
+        self.transcript.open_end = self.transcript.open_end.take().or_else(|| transcript.open_end.clone());
         if let Some(usage) = &transcript.usage {
             self.transcript.usage.get_or_insert_default().add(usage);
         }

@@ -104,7 +104,8 @@ fn spec(flags: &Flags, strict: bool) -> Result<RunSpec, String> {
 fn line(case: &Case, result: &CaseResult) -> Result<Map<String, Value>, String> {
     let case_ref = CaseRef { suite: "vector.jsonl".into(), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
     let labels = Labels::default();
-    let line = jsonl::line(Verdict { case: &case_ref, name: &case.description, labels: &labels, result });
+    let line =
+        jsonl::line(Verdict { case: &case_ref, name: &case.description, labels: &labels, result, tracing: None });
     let line = line.map_err(|error| error.to_string())?;
     let mut fields: Map<String, Value> = serde_json::from_str(&line).map_err(|error| format!("the line: {error}"))?;
     fields.entry("error").or_insert(Value::Null);
@@ -545,6 +546,8 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         snapshot: None,
         evidence: None,
         done: Done::default(),
+        spans: Arc::default(),
+        span_wait: Duration::from_secs(6),
     };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));
     let mut verdict = None;

@@ -4,7 +4,7 @@ Write an async function that takes a `Turn` and returns the answer, run its tool
 `serve`. The generated messages are in `forge.agent.v1`; everything here can also be done with them alone.
 """
 
-from forge_agent.endpoint import CAPABILITIES, AgentEndpoint, Answer, Server, serve
+from forge_agent.endpoint import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Answer, Server, serve
 from forge_agent.generator import Generator
 from forge_agent.simulator import Simulator, UserTurn
 from forge_agent.snapshot import SnapshotProvider
@@ -14,6 +14,7 @@ from forge_agent.values import json_of, json_text, text_of
 
 __all__ = [
     "CAPABILITIES",
+    "SPANS_ONLY",
     "AgentEndpoint",
     "Answer",
     "Generator",

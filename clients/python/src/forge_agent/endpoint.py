@@ -6,8 +6,11 @@ The rules it keeps are written at `AgentEndpoint.Invoke` in agent.proto.
 import asyncio
 import contextlib
 import signal
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -25,6 +28,7 @@ from forge.agent.v1 import (
 from forge.agent.v1 import values_pb2 as values
 from forge_agent.generator import SERVICE as GENERATOR_SERVICE
 from forge_agent.generator import Generator
+from forge_agent.propagation import continued, trace_context
 from forge_agent.simulator import SERVICE as SIMULATOR_SERVICE
 from forge_agent.simulator import Simulator
 from forge_agent.snapshot import SERVICE as SNAPSHOT_SERVICE
@@ -33,6 +37,10 @@ from forge_agent.turn import Conclusion, EndOfTurn, InvocationFailed, Turn
 from forge_agent.validator import SERVICE as VALIDATOR_SERVICE
 from forge_agent.validator import Validator
 from forge_agent.values import code, duration, fault_of, seconds
+
+if TYPE_CHECKING:
+    # Needs the extra `otel`, which an agent without spans has not.
+    from forge_agent.tracing import Tracing
 
 __all__ = ["AgentEndpoint", "Answer", "Server", "serve"]
 
@@ -43,6 +51,9 @@ REVISION = 1
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["AgentEndpoint"].full_name
 CAPABILITIES = ("tools.stub", "tools.routing", "text.delta", "cancel")
 """What every agent can do whose tool calls go through its `Turn`."""
+FROM_SPANS = "tools.from_spans"
+SPANS_ONLY = ("text.delta", "cancel", FROM_SPANS)
+"""What an agent can do whose tool calls are known from its OpenTelemetry spans alone."""
 
 MODES = {
     agent_pb2.TOOL_MODE_LIVE: None,
@@ -67,8 +78,15 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         *,
         capabilities: tuple[str, ...] = CAPABILITIES,
         max_concurrent_invocations: int = 0,
+        tracing: "Tracing | None" = None,
     ) -> None:
-        """`max_concurrent_invocations` is told to daemons, and further calls wait for their turn; 0 is no limit."""
+        """`max_concurrent_invocations` is told to daemons, and further calls wait for their turn; 0 is no limit.
+
+        `tracing` is asked, for an agent with the capability `tools.from_spans`, whether the daemon has all spans of a
+        turn. Without it nobody knows, and the daemon waits for them.
+        """
+        #: What sends the spans.
+        self.tracing = tracing
         self._answer = answer
         self._capabilities = capabilities
         self._instance_id = uuid.uuid4().hex
@@ -88,6 +106,11 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             ),
         )
 
+    @property
+    def card(self) -> agent_pb2.AgentCard:
+        """Who the agent is."""
+        return self._description.card
+
     async def Describe(
         self, request: agent_pb2.DescribeRequest, context: grpc.aio.ServicerContext
     ) -> agent_pb2.DescribeResponse:
@@ -101,7 +124,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
     async def Invoke(self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: grpc.aio.ServicerContext) -> None:
         """Answers one turn."""
         start = await self._accept(frames, context)
-        turn = Turn(start, self._instance_id)
+        turn = Turn(start, self._instance_id, trace_context(start.context, context.invocation_metadata()))
         stop: Stop = asyncio.get_running_loop().create_future()
         reader = asyncio.create_task(_read(frames, turn, stop))
         work = asyncio.create_task(self._work(turn, stop))
@@ -166,7 +189,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         if budget is not None and budget <= 0:
             turn._finish(end)
             return
-        answering = asyncio.create_task(self._conclude(turn))
+        answering = asyncio.create_task(self._conclude(turn, budget))
         try:
             await asyncio.wait({answering, stop}, timeout=budget, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
@@ -177,11 +200,29 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
                 answering.cancel()
                 # Code that does not react to its cancellation is left behind: the daemon does not wait for it either.
                 await asyncio.wait({answering}, timeout=grace / 2)
+                if answering.done() and not answering.cancelled():
+                    end = replace(end, spans_flushed=answering.result().spans_flushed)
             turn._finish(end)
         finally:
             answering.cancel()
 
-    async def _conclude(self, turn: Turn) -> Conclusion:
+    async def _conclude(self, turn: Turn, budget: float | None) -> Conclusion:
+        """Runs the agent within the call's trace, and sees that its spans are sent if the daemon reads them."""
+        until = None if budget is None else time.monotonic() + budget
+        tracing = self.tracing if FROM_SPANS in self._capabilities else None
+        with continued(turn.trace_context):
+            if tracing is None:
+                return await self._conclusion(turn)
+            with tracing.watch() as spans:
+                end = await self._conclusion(turn)
+                # The answer is there, and must not be lost because the spans used up its time.
+                limit = None if until is None else max(until - time.monotonic(), 0) / 2
+                try:
+                    return replace(end, spans_flushed=await tracing.confirm(spans, limit))
+                except asyncio.CancelledError:
+                    return end
+
+    async def _conclusion(self, turn: Turn) -> Conclusion:
         """Runs the agent; whatever it does, it comes to an end that can be reported."""
         try:
             async with self._slots or contextlib.nullcontext():

@@ -1,4 +1,4 @@
-"""What Simulator, Validator and Generator share: the budget of a call, and that every failure becomes a status."""
+"""What Simulator, Validator and Generator share: budget, trace, and that every failure becomes a status."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,7 @@ from typing import TypeVar
 import grpc
 
 from forge.agent.v1 import generator_pb2, simulator_pb2, validator_pb2
+from forge_agent.propagation import continued, trace_context
 from forge_agent.turn import InvocationFailed
 from forge_agent.values import code, fault_of, seconds
 
@@ -26,7 +27,7 @@ STATUSES = {code(status): status for status in grpc.StatusCode if status is not 
 async def ask(
     function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext
 ) -> Response:
-    """Awaits the function, for as long as the call's budget allows. Whatever fails becomes a status.
+    """Awaits the function, within the call's trace and its budget. Whatever fails becomes a status.
 
     An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is. The same
     goes for a CancelledError that is the function's own: gRPC would take it for a cancel of the call, and send nothing.
@@ -36,8 +37,9 @@ async def ask(
         await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the budget of the call is used up")
     limit = asyncio.timeout(budget)
     try:
-        async with limit:
-            return await function(request)
+        with continued(trace_context(request.context, context.invocation_metadata())):
+            async with limit:
+                return await function(request)
     except InvocationFailed as error:
         status, message = STATUSES.get(error.fault.grpc_code, grpc.StatusCode.INTERNAL), error.fault.message
         if error.fault.reason:

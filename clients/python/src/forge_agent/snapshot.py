@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 
 from forge.agent.v1 import snapshot_pb2, snapshot_pb2_grpc
+from forge_agent.propagation import continued, trace_context
 from forge_agent.values import fault_of, json_of
 
 __all__ = ["Capture", "SnapshotProvider"]
@@ -33,13 +34,14 @@ class SnapshotProvider(snapshot_pb2_grpc.SnapshotProviderServicer):
         """Answers the daemon."""
         response = snapshot_pb2.CaptureResponse()
         values: dict[str, Any] = {}
-        for path in request.paths:
-            try:
-                put(values, path, await self._capture(path))
-            except LookupError as error:
-                response.unresolved[path].message = str(error)
-            except Exception as error:
-                await context.abort(grpc.StatusCode.INTERNAL, f"{path}: {fault_of(error).message}")
+        with continued(trace_context(request.context, context.invocation_metadata())):
+            for path in request.paths:
+                try:
+                    put(values, path, await self._capture(path))
+                except LookupError as error:
+                    response.unresolved[path].message = str(error)
+                except Exception as error:
+                    await context.abort(grpc.StatusCode.INTERNAL, f"{path}: {fault_of(error).message}")
         response.data.CopyFrom(json_of(values))
         return response
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +48,8 @@ class Conclusion:
     #: The answer; None is what has been said so far.
     text: str | None = None
     error: values.Fault | None = None
+    #: Whether the daemon is known to have every span of the turn.
+    spans_flushed: bool = False
 
 
 class Turn:
@@ -56,9 +58,14 @@ class Turn:
     All of it belongs to the event loop: from a thread, use `loop.call_soon_threadsafe`.
     """
 
-    def __init__(self, start: agent_pb2.InvokeStart, instance_id: str) -> None:
+    def __init__(
+        self, start: agent_pb2.InvokeStart, instance_id: str, trace_context: Mapping[str, str] | None = None
+    ) -> None:
         #: The frame that began the turn, for whatever has no name of its own here.
         self.start = start
+        #: The W3C values `traceparent`, `tracestate` and `baggage`, as far as they came, for code that hands them on
+        #: itself. OpenTelemetry, where it is installed, has read them already.
+        self.trace_context = dict(trace_context or {})
         #: What to answer if the turn ends before the agent's code returns. `say` appends to it.
         self.partial_answer = ""
         self._said = ""
@@ -204,6 +211,7 @@ class Turn:
                 error=end.error,
                 tool_calls=len(self._calls),
                 duration=duration(time.monotonic() - self._accepted_at),
+                spans_flushed=end.spans_flushed,
             )
         )
         self._is_over = True

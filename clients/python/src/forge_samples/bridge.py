@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpc import StatusCode
+from opentelemetry.trace import TracerProvider
 from pydantic_ai import Agent, Tool
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ToolFailed as ModelSeesFailure
@@ -23,6 +24,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
@@ -57,6 +59,11 @@ def endpoint(agent: Agent[None, str], tools: Sequence[Tool], *, agent_id: str, v
         return result.output
 
     return AgentEndpoint(card, answer)
+
+
+def instrument(provider: TracerProvider) -> None:
+    """Lets every agent of this process write spans, with what its model said and what its tools got and gave."""
+    Agent.instrument_all(InstrumentationSettings(tracer_provider=provider, include_content=True))
 
 
 @dataclass

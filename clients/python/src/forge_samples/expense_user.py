@@ -18,7 +18,7 @@ from forge.agent.v1.simulator_pb2 import NextInputRequest
 from forge.agent.v1.values_pb2 import ROLE_ASSISTANT, ROLE_USER, Usage
 from forge_agent import InvocationFailed, UserTurn, text_of
 from forge_samples import expense_words as words
-from forge_samples import offline
+from forge_samples import offline, spans
 from forge_samples.expense_words import Claim
 from forge_samples.offline import Line
 
@@ -26,9 +26,10 @@ from forge_samples.offline import Line
 async def play(request: NextInputRequest) -> UserTurn:
     """Says what the user says next: the model if there is one, else the rules."""
     lines = conversation(request)
-    if model := offline.real_model():
-        return await ask_model(model, request.persona, request.goal, lines)
-    return by_rules(request.persona, request.goal, lines)
+    with spans.of_agent("expense.user"):
+        if model := offline.real_model():
+            return await ask_model(model, request.persona, request.goal, lines)
+        return by_rules(request.persona, request.goal, lines)
 
 
 def conversation(request: NextInputRequest) -> list[Line]:

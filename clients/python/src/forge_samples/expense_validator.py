@@ -14,6 +14,7 @@ from grpc import StatusCode
 from forge.agent.v1.validator_pb2 import ValidateRequest
 from forge_agent import InvocationFailed, Verdict, json_text, text_of
 from forge_samples import expense_words as words
+from forge_samples import spans
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,14 @@ FILLERS = re.compile(
 
 async def judge(request: ValidateRequest) -> Verdict:
     """Judges one answer by all clauses of the criteria, and by the tone if the assertion names one."""
+    with spans.of_agent("expense.validator") as span:
+        verdict = by_rules(request)
+        spans.add_verdict(span, request.criteria, verdict)
+        return verdict
+
+
+def by_rules(request: ValidateRequest) -> Verdict:
+    """The judgement that the rules come to."""
     answer = Answer(text_of(request.output).strip(), [call.started.name for call in request.tool_calls])
     judged = [verdict for clause in clauses(request) for verdict in _judge_clause(clause, answer)]
     if not answer.text:

@@ -155,7 +155,7 @@ class LogLine(_message.Message):
     def __init__(self, level: _Optional[str] = ..., target: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class InvokeFinished(_message.Message):
-    __slots__ = ("finish_reason", "response", "usage", "error", "tool_calls", "duration", "metadata")
+    __slots__ = ("finish_reason", "response", "usage", "error", "tool_calls", "duration", "metadata", "spans_flushed")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class InvokeFinished(_message.Message):
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FLUSHED_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     response: _values_pb2.Message
     usage: _values_pb2.Usage
@@ -177,7 +178,8 @@ class InvokeFinished(_message.Message):
     tool_calls: int
     duration: _duration_pb2.Duration
     metadata: _containers.MessageMap[str, _values_pb2.Json]
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., response: _Optional[_Union[_values_pb2.Message, _Mapping]] = ..., usage: _Optional[_Union[_values_pb2.Usage, _Mapping]] = ..., error: _Optional[_Union[_values_pb2.Fault, _Mapping]] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _values_pb2.Json]] = ...) -> None: ...
+    spans_flushed: bool
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., response: _Optional[_Union[_values_pb2.Message, _Mapping]] = ..., usage: _Optional[_Union[_values_pb2.Usage, _Mapping]] = ..., error: _Optional[_Union[_values_pb2.Fault, _Mapping]] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _values_pb2.Json]] = ..., spans_flushed: _Optional[bool] = ...) -> None: ...
 
 class ToolCallRecord(_message.Message):
     __slots__ = ("started", "finished")

@@ -1,0 +1,89 @@
+//! What the daemon serves besides gRPC, on the same port: numbers for Prometheus, and OTLP over HTTP.
+//!
+//! `GET /metrics` answers the text format of Prometheus. `POST /v1/traces` takes spans of agents, in the protobuf of OTLP/HTTP
+//! (<https://opentelemetry.io/docs/specs/otlp/>), gzipped or not.
+
+use std::io::Read as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::routing::{get, post};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message as _;
+use tonic::Status;
+
+use super::manager::Manager;
+use super::receiver::{MAX_REQUEST_BYTES, take};
+
+/// The content of OTLP/HTTP.
+const PROTOBUF: &str = "application/x-protobuf";
+
+/// The routes. What is not there is told to gRPC clients in their way, to others in theirs.
+pub(super) fn routes(manager: Arc<Manager>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/v1/traces", post(traces).layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES)))
+        .fallback(nothing)
+        .with_state(manager)
+}
+
+async fn metrics(State(manager): State<Arc<Manager>>) -> Response<Body> {
+    match manager.telemetry().metrics.text() {
+        Ok(text) => answer(StatusCode::OK, "text/plain; version=0.0.4", text),
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error),
+    }
+}
+
+async fn traces(State(manager): State<Arc<Manager>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
+    let refuse = |status, why: &str| answer(status, "text/plain", format!("{why}\n"));
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some(PROTOBUF) {
+        let why = "spans are taken as application/x-protobuf; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+    }
+    let encoding = headers.get(CONTENT_ENCODING).and_then(|encoding| encoding.to_str().ok()).unwrap_or("identity");
+    let body = match encoding {
+        "identity" => body,
+        "gzip" => match unzipped(&body) {
+            Some(body) => body,
+            None => return refuse(StatusCode::BAD_REQUEST, "the body is no gzip, or too large"),
+        },
+        _ => return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the only encoding that is taken is gzip"),
+    };
+    match ExportTraceServiceRequest::decode(body) {
+        Ok(request) => {
+            let taken = take(&manager, request).encode_to_vec();
+            answer(StatusCode::OK, PROTOBUF, taken)
+        }
+        Err(error) => refuse(StatusCode::BAD_REQUEST, &format!("the body is no ExportTraceServiceRequest: {error}")),
+    }
+}
+
+/// `None`: it is none, or more than a request may have.
+fn unzipped(body: &[u8]) -> Option<Bytes> {
+    let mut out = Vec::new();
+    let most = MAX_REQUEST_BYTES as u64 + 1;
+    flate2::read::GzDecoder::new(body).take(most).read_to_end(&mut out).ok()?;
+    (out.len() <= MAX_REQUEST_BYTES).then(|| out.into())
+}
+
+async fn nothing(request: Request) -> Response<Body> {
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if kind.starts_with(b"application/grpc") {
+        let (parts, ()) = Status::unimplemented("there is no such service or method").into_http::<()>().into_parts();
+        return Response::from_parts(parts, Body::empty());
+    }
+    let known = "this is a forge-daemon: it speaks gRPC here, GET /metrics and POST /v1/traces\n";
+    answer(StatusCode::NOT_FOUND, "text/plain", known)
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,520 @@
+//! Spans of agents as evidence: which tools an agent called, as its own instrumentation saw it.
+//!
+//! Spans come in at any time, in any order, children before their parents. They belong to a call if they hang below its span, or name
+//! it. When a call is over, what belongs to it is read and forgotten. That there is no more is never guessed: either the agent confirms it,
+//! or the result says that nobody did.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use crate::conversation::{Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
+use crate::trace::{SpanId, TraceId};
+
+/// Most spans that are kept, of all calls.
+const MAX_SPANS: usize = 200_000;
+/// Most bytes of arguments and results that are kept, of all calls.
+const MAX_BYTES: usize = 64 << 20;
+/// A span that belongs to no call by then is forgotten.
+const MAX_AGE: Duration = Duration::from_mins(10);
+/// How often old spans are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+/// Most disagreements that are told of one call.
+const MAX_TOLD: usize = 10;
+
+/// A span as it came in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenSpan {
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Its id.
+    pub span_id: SpanId,
+    /// What it hangs below.
+    pub parent: Option<SpanId>,
+    /// The call that it names, whatever it hangs below.
+    pub invocation_id: Option<String>,
+    /// When it began.
+    pub began: SystemTime,
+    /// The tool call that it is, if it is one.
+    pub tool: Option<ToolCall>,
+    /// The tool calls that a model asked for in it: ids and arguments. A tool span does not always hold the arguments as they were.
+    pub asked: Vec<(String, Payload)>,
+}
+
+/// Where spans wait to be read.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    traces: HashMap<TraceId, Trace>,
+    spans: usize,
+    bytes: usize,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    calls: HashMap<SpanId, Expected>,
+    spans: HashMap<SpanId, Kept>,
+    children: HashMap<SpanId, Vec<SpanId>>,
+    named: HashMap<String, Vec<SpanId>>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    since: Instant,
+    /// Spans that may have been of this call and were not kept.
+    dropped: u32,
+}
+
+#[derive(Debug)]
+struct Kept {
+    at: Instant,
+    began: SystemTime,
+    tool: Option<ToolCall>,
+    asked: Vec<(String, Payload)>,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        size_of(self.tool.as_ref(), &self.asked)
+    }
+}
+
+/// A call whose spans are kept until this is dropped.
+#[derive(Debug)]
+pub struct Awaited {
+    inbox: Arc<Inbox>,
+    trace_id: TraceId,
+    span_id: SpanId,
+    invocation_id: String,
+}
+
+impl Inbox {
+    /// Keeps the spans of a call from now on.
+    #[must_use]
+    pub fn expect(self: &Arc<Self>, trace_id: TraceId, span_id: SpanId, invocation_id: &str) -> Awaited {
+        let expected = Expected { since: Instant::now(), dropped: 0 };
+        self.lock().traces.entry(trace_id).or_default().calls.insert(span_id, expected);
+        Awaited { inbox: Arc::clone(self), trace_id, span_id, invocation_id: invocation_id.to_owned() }
+    }
+
+    /// Takes spans; those of traces of which no call is awaited are nobody's. How many were kept, and how many there was no room for.
+    pub fn take(&self, spans: impl IntoIterator<Item = SeenSpan>) -> (usize, usize) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.sweep(now);
+        let (mut kept, mut dropped) = (0, 0);
+        for span in spans {
+            match inner.keep(span, now) {
+                Some(true) => kept += 1,
+                Some(false) => dropped += 1,
+                None => {}
+            }
+        }
+        (kept, dropped)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while the lock is held, and everything is whole after every statement.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Whether there was room for a span; `None`: nobody wants it, or it is there already.
+    fn keep(&mut self, span: SeenSpan, now: Instant) -> Option<bool> {
+        let trace = self.traces.get_mut(&span.trace_id)?;
+        if trace.spans.contains_key(&span.span_id) {
+            return None;
+        }
+        let bytes = size_of(span.tool.as_ref(), &span.asked);
+        if self.spans >= MAX_SPANS || self.bytes + bytes > MAX_BYTES {
+            trace.lose(now);
+            return Some(false);
+        }
+        self.spans += 1;
+        self.bytes += bytes;
+        if let Some(parent) = span.parent {
+            trace.children.entry(parent).or_default().push(span.span_id);
+        }
+        if let Some(invocation) = span.invocation_id {
+            trace.named.entry(invocation).or_default().push(span.span_id);
+        }
+        let kept = Kept { at: now, began: span.began, tool: span.tool, asked: span.asked };
+        trace.spans.insert(span.span_id, kept);
+        Some(true)
+    }
+
+    /// Forgets what belongs to no call and never will.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now < swept + SWEEP) {
+            return;
+        }
+        self.swept = Some(now);
+        let (mut spans, mut bytes) = (0, 0);
+        for trace in self.traces.values_mut() {
+            let mut oldest = None;
+            trace.spans.retain(|_, kept| {
+                let is_old = now > kept.at + MAX_AGE;
+                if is_old {
+                    oldest = Some(oldest.map_or(kept.at, |oldest: Instant| oldest.max(kept.at)));
+                    spans += 1;
+                    bytes += kept.bytes();
+                }
+                !is_old
+            });
+            if let Some(at) = oldest {
+                trace.lose(at);
+                let Trace { spans, children, named, .. } = trace;
+                children.values_mut().chain(named.values_mut()).for_each(|ids| ids.retain(|id| spans.contains_key(id)));
+                children.retain(|_, ids| !ids.is_empty());
+                named.retain(|_, ids| !ids.is_empty());
+            }
+        }
+        self.spans -= spans;
+        self.bytes -= bytes;
+    }
+
+    /// Takes out what belongs to a call.
+    fn read(&mut self, trace_id: TraceId, call: SpanId, invocation_id: &str) -> Vec<Kept> {
+        let Some(trace) = self.traces.get_mut(&trace_id) else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut next = trace.children.remove(&call).unwrap_or_default();
+        next.extend(trace.named.remove(invocation_id).unwrap_or_default());
+        let mut seen: HashSet<SpanId> = HashSet::new();
+        while let Some(id) = next.pop() {
+            // A hostile sender may have made a circle.
+            if !seen.insert(id) {
+                continue;
+            }
+            next.extend(trace.children.remove(&id).unwrap_or_default());
+            found.extend(trace.spans.remove(&id));
+        }
+        self.spans -= found.len();
+        self.bytes -= found.iter().map(Kept::bytes).sum::<usize>();
+        found
+    }
+}
+
+impl Trace {
+    /// Notes that a span that came in at that time was not kept: it may have been of any call that was awaited then.
+    fn lose(&mut self, at: Instant) {
+        for call in self.calls.values_mut().filter(|call| call.since <= at) {
+            call.dropped = call.dropped.saturating_add(1);
+        }
+    }
+}
+
+impl Awaited {
+    /// What the spans say. If the agent did not confirm that there are no more, the daemon waits so long for them.
+    pub async fn read(&self, confirmed: bool, wait: Duration) -> SpanEvidence {
+        let began = Instant::now();
+        if !confirmed {
+            tokio::time::sleep(wait).await;
+        }
+        let mut inner = self.inbox.lock();
+        let mut found = inner.read(self.trace_id, self.span_id, &self.invocation_id);
+        let call = inner.traces.get(&self.trace_id).and_then(|trace| trace.calls.get(&self.span_id));
+        let dropped = call.map_or(0, |call| call.dropped);
+        drop(inner);
+        let spans = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        found.sort_by_key(|kept| kept.began);
+        let asked: HashMap<String, Payload> = found.iter_mut().flat_map(|kept| kept.asked.drain(..)).collect();
+        let mut tool_calls: Vec<ToolCall> = found.into_iter().filter_map(|kept| kept.tool).collect();
+        for call in &mut tool_calls {
+            // Instrumentations write a single argument without its name.
+            let is_whole =
+                matches!(&call.params, Some(Payload::Json(json)) if json.as_str().trim_start().starts_with('{'));
+            if let Some(params) = asked.get(&call.call_id).filter(|_| !is_whole) {
+                call.params = Some(params.clone());
+            }
+        }
+        number(&mut tool_calls);
+        let waited = if confirmed { Duration::ZERO } else { began.elapsed() };
+        SpanEvidence { tool_calls, confirmed: confirmed && dropped == 0, waited, spans, dropped }
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let mut inner = self.inbox.lock();
+        // What came too late is nobody's.
+        inner.read(self.trace_id, self.span_id, &self.invocation_id);
+        let Some(trace) = inner.traces.get_mut(&self.trace_id) else { return };
+        trace.calls.remove(&self.span_id);
+        if trace.calls.is_empty()
+            && let Some(trace) = inner.traces.remove(&self.trace_id)
+        {
+            inner.spans -= trace.spans.len();
+            inner.bytes -= trace.spans.values().map(Kept::bytes).sum::<usize>();
+        }
+    }
+}
+
+/// Ids for the calls that have none, or one that another has.
+fn number(calls: &mut [ToolCall]) {
+    let mut seen = HashSet::new();
+    for (position, call) in calls.iter_mut().enumerate() {
+        if call.call_id.is_empty() || !seen.insert(call.call_id.clone()) {
+            call.call_id = format!("span-{}", position + 1);
+            seen.insert(call.call_id.clone());
+        }
+    }
+}
+
+fn size_of(tool: Option<&ToolCall>, asked: &[(String, Payload)]) -> usize {
+    let json = |payload: &Payload| match payload {
+        Payload::Json(text) => text.as_str().len(),
+        Payload::Malformed(text) => text.len(),
+    };
+    let asked: usize = asked.iter().map(|(id, arguments)| id.len() + json(arguments)).sum();
+    let Some(call) = tool else { return asked };
+    let outcome = match &call.outcome {
+        Some(ToolOutcome::Result(result)) => result.as_ref().map_or(0, json),
+        Some(ToolOutcome::Error(fault)) => fault.message.len(),
+        None => 0,
+    };
+    asked + call.name.len() + call.call_id.len() + call.params.as_ref().map_or(0, json) + outcome
+}
+
+/// Brings what the agent told and what its spans say together. An agent that told of no tool call is judged by its spans; of one that
+/// did, the difference is told.
+#[must_use]
+pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<String> {
+    let why_open = if evidence.dropped > 0 {
+        Some(format!("{} spans of agents were dropped, and some may have been of this call", evidence.dropped))
+    } else if evidence.confirmed {
+        None
+    } else {
+        Some(format!("the agent did not confirm the end of its spans; waited {:.1} s", evidence.waited.as_secs_f64()))
+    };
+    let mut warnings: Vec<String> = why_open.iter().map(|why| format!("spans: {why}")).collect();
+    if transcript.tool_calls.is_empty() {
+        transcript.tool_calls.clone_from(&evidence.tool_calls);
+        transcript.open_end = why_open;
+        return warnings;
+    }
+    let told = compare(&transcript.tool_calls, evidence);
+    let more = told.len().saturating_sub(MAX_TOLD);
+    warnings.extend(told.into_iter().take(MAX_TOLD));
+    if more > 0 {
+        warnings.push(format!("spans: {more} more disagreements"));
+    }
+    warnings
+}
+
+/// What the agent claims and its spans do not show, and the other way round. Calls are the same if they have the same id; else those of
+/// a name are taken in their order.
+fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
+    let mut seen: Vec<Option<&ToolCall>> = evidence.tool_calls.iter().map(Some).collect();
+    let mut open: Vec<&ToolCall> = Vec::new();
+    let mut pairs: Vec<(&ToolCall, &ToolCall)> = Vec::new();
+    for call in claimed {
+        let same = seen.iter_mut().find(|it| it.is_some_and(|it| it.call_id == call.call_id && it.name == call.name));
+        match same.and_then(Option::take) {
+            Some(span) => pairs.push((call, span)),
+            None => open.push(call),
+        }
+    }
+    let mut missing = Vec::new();
+    for call in open {
+        match seen.iter_mut().find(|it| it.is_some_and(|it| it.name == call.name)).and_then(Option::take) {
+            Some(span) => pairs.push((call, span)),
+            None => missing.push(call),
+        }
+    }
+    let mut told = Vec::new();
+    let certain = if evidence.confirmed { "" } else { " (yet: their end was not confirmed)" };
+    for call in missing {
+        told.push(format!("spans: claimed but not seen: {:?} ({}){certain}", call.name, call.call_id));
+    }
+    for span in seen.into_iter().flatten() {
+        told.push(format!("spans: seen but not claimed: {:?} ({})", span.name, span.call_id));
+    }
+    for (call, span) in pairs {
+        if call.outcome.is_some() && span.outcome.is_some() && call.succeeded() != span.succeeded() {
+            let word = |it: &ToolCall| if it.succeeded() { "worked" } else { "failed" };
+            let (told_so, seen_so) = (word(call), word(span));
+            told.push(format!("spans: {:?} ({}) {told_so} as claimed, and {seen_so} as seen", call.name, call.call_id));
+        }
+        let differs = match (&call.params, &span.params) {
+            (Some(Payload::Json(told)), Some(Payload::Json(seen))) => told.parse() != seen.parse(),
+            _ => false,
+        };
+        if differs {
+            told.push(format!("spans: {:?} ({}) has other arguments as seen than as claimed", call.name, call.call_id));
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Fault, JsonText};
+
+    const TRACE: TraceId = TraceId([1; 16]);
+
+    fn id(number: u8) -> SpanId {
+        SpanId([number; 8])
+    }
+
+    fn tool(name: &str, call_id: &str) -> ToolCall {
+        ToolCall {
+            call_id: call_id.to_owned(),
+            name: name.to_owned(),
+            params: Some(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
+            outcome: Some(ToolOutcome::Result(None)),
+            duration: None,
+        }
+    }
+
+    fn span(number: u8, parent: u8, tool: Option<ToolCall>) -> SeenSpan {
+        SeenSpan {
+            trace_id: TRACE,
+            span_id: id(number),
+            parent: Some(id(parent)),
+            invocation_id: None,
+            began: SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(number)),
+            tool,
+            asked: Vec::new(),
+        }
+    }
+
+    fn names(evidence: &SpanEvidence) -> Vec<&str> {
+        evidence.tool_calls.iter().map(|call| call.name.as_str()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spans_belong_to_the_call_that_they_hang_below() {
+        let inbox = Arc::new(Inbox::default());
+        // Before anybody awaits something of the trace.
+        assert_eq!(inbox.take([span(9, 1, Some(tool("early", "")))]), (0, 0));
+        let one = inbox.expect(TRACE, id(1), "one");
+        let two = inbox.expect(TRACE, id(2), "two");
+        // Children before parents, a call twice, and one that names its call without hanging below it.
+        let spans = [
+            span(12, 11, Some(tool("second", "x"))),
+            span(10, 11, Some(tool("first", ""))),
+            span(10, 11, Some(tool("first", ""))),
+            span(11, 1, None),
+            span(20, 2, Some(tool("other", ""))),
+            SeenSpan { invocation_id: Some("one".to_owned()), ..span(30, 99, Some(tool("third", "x"))) },
+            span(40, 41, Some(tool("nobody's", ""))),
+        ];
+        assert_eq!(inbox.take(spans), (6, 0));
+        let read = one.read(true, Duration::from_secs(5)).await;
+        assert_eq!(
+            (names(&read), read.spans, read.confirmed, read.waited),
+            (vec!["first", "second", "third"], 4, true, Duration::ZERO)
+        );
+        let ids: Vec<&str> = read.tool_calls.iter().map(|call| call.call_id.as_str()).collect();
+        assert_eq!(ids, ["span-1", "x", "span-3"]);
+        // Without a word of the agent they are waited for.
+        let later = Arc::clone(&inbox);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            later.take([span(21, 20, Some(tool("late", "")))])
+        });
+        let read = two.read(false, Duration::from_secs(5)).await;
+        assert_eq!((names(&read), read.confirmed, read.waited), (vec!["other", "late"], false, Duration::from_secs(5)));
+        drop((one, two));
+        let inner = inbox.lock();
+        assert_eq!((inner.traces.len(), inner.spans, inner.bytes), (0, 0, 0), "nothing is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_lost_is_known() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        let large = Payload::Malformed("x".repeat(MAX_BYTES));
+        assert_eq!(inbox.take([span(2, 1, Some(ToolCall { params: Some(large), ..tool("large", "") }))]), (0, 1));
+        inbox.take([span(3, 1, Some(tool("small", "")))]);
+        let read = call.read(true, Duration::ZERO).await;
+        assert_eq!((names(&read), read.confirmed, read.dropped), (vec!["small"], false, 1));
+        // What is too old is forgotten, and whoever may have missed it is told.
+        let call = inbox.expect(TRACE, id(4), "two");
+        inbox.take([span(5, 77, Some(tool("old", "")))]);
+        tokio::time::sleep(MAX_AGE + SWEEP).await;
+        let young = inbox.expect(TRACE, id(6), "three");
+        inbox.take([span(7, 6, Some(tool("young", "")))]);
+        assert_eq!(call.read(true, Duration::ZERO).await.dropped, 1);
+        let read = young.read(true, Duration::ZERO).await;
+        assert_eq!((names(&read), read.dropped), (vec!["young"], 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn arguments_are_those_that_the_model_asked_for() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        let params = |text: &str| Payload::Json(JsonText::new(text).expect("JSON"));
+        let bare = ToolCall { params: Some(Payload::Malformed("Delhi".to_owned())), ..tool("air", "a") };
+        let asked = vec![("a".to_owned(), params(r#"{"city": "Delhi"}"#)), ("b".to_owned(), params("{}"))];
+        inbox.take([
+            span(3, 1, Some(bare)),
+            span(4, 1, Some(tool("weather", "b"))),
+            SeenSpan { asked, ..span(2, 1, None) },
+        ]);
+        let read = call.read(true, Duration::ZERO).await;
+        let seen: Vec<_> = read.tool_calls.into_iter().map(|call| call.params).collect();
+        assert_eq!(seen, [Some(params(r#"{"city": "Delhi"}"#)), Some(params(r#"{"a": 1}"#))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_circle_of_spans_ends() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        inbox.take([span(2, 3, None), span(3, 2, None), span(4, 1, None), span(1, 4, Some(tool("t", "")))]);
+        assert_eq!(call.read(true, Duration::ZERO).await.spans, 2);
+    }
+
+    fn told(claimed: Vec<ToolCall>, seen: Vec<ToolCall>) -> Vec<String> {
+        let mut transcript = Transcript { tool_calls: claimed.clone(), ..Transcript::default() };
+        let evidence = SpanEvidence { tool_calls: seen, confirmed: true, ..SpanEvidence::default() };
+        let warnings = reconcile(&mut transcript, &evidence);
+        assert_eq!(transcript.tool_calls, claimed, "what an agent told stays its record");
+        warnings
+    }
+
+    #[test]
+    fn a_disagreement_is_told() {
+        let (a, b) = (tool("a", "1"), tool("b", "2"));
+        assert_eq!(told(vec![a.clone(), b.clone()], vec![a.clone(), b.clone()]), Vec::<String>::new());
+        // Ids of another making: the names in their order count, and repeats are counted.
+        assert_eq!(told(vec![a.clone(), b.clone()], vec![tool("b", "x"), tool("a", "y")]), Vec::<String>::new());
+        assert_eq!(
+            told(vec![a.clone(), tool("a", "2")], vec![tool("a", "x")]),
+            [r#"spans: claimed but not seen: "a" (2)"#]
+        );
+        assert_eq!(told(vec![a.clone()], vec![a.clone(), b.clone()]), [r#"spans: seen but not claimed: "b" (2)"#]);
+        let failed = ToolCall { outcome: Some(ToolOutcome::Error(Fault::message("no"))), ..a.clone() };
+        assert_eq!(told(vec![a.clone()], vec![failed]), [r#"spans: "a" (1) worked as claimed, and failed as seen"#]);
+        let params = |text: &str| Some(Payload::Json(JsonText::new(text).expect("JSON")));
+        let other = ToolCall { params: params(r#"{"a": 2}"#), ..a.clone() };
+        assert_eq!(
+            told(vec![a.clone()], vec![other]),
+            [r#"spans: "a" (1) has other arguments as seen than as claimed"#]
+        );
+        let same = ToolCall { params: params(r#"{"a":1}"#), ..a.clone() };
+        assert_eq!(told(vec![a], vec![same]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_agent_that_tells_nothing_is_judged_by_its_spans() {
+        let mut transcript = Transcript::default();
+        let evidence = SpanEvidence { tool_calls: vec![tool("a", "1")], confirmed: true, ..SpanEvidence::default() };
+        assert_eq!(reconcile(&mut transcript, &evidence), Vec::<String>::new());
+        assert_eq!((transcript.tool_calls.len(), &transcript.open_end), (1, &None));
+        let mut transcript = Transcript::default();
+        let evidence = SpanEvidence { confirmed: false, waited: Duration::from_secs(6), ..evidence };
+        let why = "the agent did not confirm the end of its spans; waited 6.0 s";
+        assert_eq!(reconcile(&mut transcript, &evidence), [format!("spans: {why}")]);
+        assert_eq!(transcript.open_end.as_deref(), Some(why));
+    }
+}
