@@ -58,7 +58,8 @@ fn exchange() -> Exchange {
         call("get_weather", r#"{"city": "Paris", "units": "metric"}"#),
         call("get_forecast", r#"{"city": "Paris", "days": 5}"#),
     ];
-    let transcript = Transcript { response, tool_calls: calls, usage: None, duration: Duration::from_millis(1250) };
+    let transcript =
+        Transcript { response, tool_calls: calls, usage: None, duration: Duration::from_millis(1250), open_end: None };
     Exchange { transcript, ..Exchange::default() }
 }
 

@@ -60,7 +60,10 @@ async fn call_all(address: &str, count: usize) {
                     return;
                 }
                 let (frames, rest) = tokio::sync::mpsc::channel(4);
-                frames.send(start_to_proto(&invocation(number), &TraceHeaders::default())).await.expect("there is room");
+                frames
+                    .send(start_to_proto(&invocation(number), &TraceHeaders::default()))
+                    .await
+                    .expect("there is room");
                 let outgoing = tokio_stream::wrappers::ReceiverStream::new(rest);
                 let mut events = client.invoke(outgoing).await.expect("it answers").into_inner();
                 loop {

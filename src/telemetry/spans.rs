@@ -1180,7 +1180,7 @@ mod tests {
         assert!(
             wanted == text,
             "{file} is not what is exported:\n{}",
-            similar::TextDiff::from_lines(&wanted, text).unified_diff()
+            similar::TextDiff::from_lines(wanted.as_str(), text).unified_diff()
         );
     }
 
