@@ -205,9 +205,9 @@ impl Daemon {
 
 /// Sets up what leaves the daemon as telemetry.
 fn telemetry(config: &Config) -> Result<Telemetry, DaemonError> {
-    let Exporters { spans, logs, metrics } = Exporters::new(&config.otlp)?;
+    let Exporters { spans, logs, metrics, timeout } = Exporters::new(&config.otlp)?;
     let resource = resource();
-    let exporter = spans.map(|spans| Arc::new(Exporter::start(spans, logs, &resource)));
+    let exporter = spans.map(|spans| Arc::new(Exporter::start(spans, logs, &resource, timeout)));
     let metrics = Arc::new(Metrics::new(metrics, resource).map_err(DaemonError::Metrics)?);
     if let Some(exporter) = &exporter {
         metrics.watch_exporter(exporter);

@@ -84,7 +84,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Exporters for what is to be exported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exporters {
     /// Of spans.
     pub spans: Option<SpanExporter>,
@@ -92,6 +92,8 @@ pub struct Exporters {
     pub logs: Option<LogExporter>,
     /// Of metrics.
     pub metrics: Option<MetricExporter>,
+    /// Time for one export of spans.
+    pub timeout: Duration,
 }
 
 impl Exporters {
@@ -104,7 +106,10 @@ impl Exporters {
         let logs = Place::of(Signal::Logs, otlp, otlp.logs)?;
         let metrics = Place::of(Signal::Metrics, otlp, otlp.metrics)?;
         let bad = |error: opentelemetry_otlp::ExporterBuildError| TelemetryError(error.to_string());
+        let millis = Signal::Traces.variable("OTEL_EXPORTER_OTLP", "TIMEOUT");
+        let millis = millis.or_else(|| variable("OTEL_EXPORTER_OTLP_TIMEOUT")).and_then(|text| text.parse().ok());
         Ok(Self {
+            timeout: millis.map_or(TIMEOUT, Duration::from_millis),
             spans: match spans {
                 None => None,
                 Some(place) => Some(match place.protocol {
@@ -224,7 +229,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Time for one export over HTTP, whatever a variable allows.
+/// Time for one export when no variable says so, and the most for one over HTTP.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that works on threads without a runtime, too: metrics are exported from one.

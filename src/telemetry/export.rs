@@ -3,7 +3,7 @@
 //! One task sends. A receiver that fails is tried again after pauses that grow; meanwhile the queue fills, and then nothing is
 //! even made any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use opentelemetry_otlp::{LogExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{LogBatch, LogExporter as _, SdkLogRecord, SdkLoggerProvider};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -27,8 +27,6 @@ const WAITING: usize = 4_096;
 const BATCH: usize = 512;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(200);
-/// Time for one export.
-const EXPORT: Duration = Duration::from_secs(10);
 /// How often a batch is tried.
 const TRIES: u32 = 4;
 /// Pauses after exports that failed grow from the first to the second.
@@ -41,6 +39,8 @@ pub const FLUSH: Duration = Duration::from_secs(5);
 pub struct Exporter {
     queue: mpsc::Sender<Work>,
     shared: Arc<Shared>,
+    /// When the daemon ends: nothing is tried behind that.
+    end: watch::Sender<Option<Instant>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -51,9 +51,8 @@ struct Shared {
     waiting: AtomicUsize,
     exported: AtomicU64,
     dropped: AtomicU64,
-    /// Somebody waits for the queue to be empty: nothing is tried twice now.
-    hurry: AtomicBool,
-    hurried: Notify,
+    /// Somebody waits for what is in the queue: nothing lingers now.
+    wanted: Notify,
 }
 
 #[derive(Debug)]
@@ -66,14 +65,15 @@ enum Work {
 impl Exporter {
     /// Starts the task that sends.
     #[must_use]
-    pub fn start(mut spans: SpanExporter, logs: Option<LogExporter>, resource: &Resource) -> Self {
+    pub fn start(mut spans: SpanExporter, logs: Option<LogExporter>, resource: &Resource, timeout: Duration) -> Self {
         spans.set_resource(resource);
         let logs = logs.map(|logs| Logs::new(logs, resource));
         let (queue, work) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared::default());
-        let sender = Sender { spans, logs, shared: Arc::clone(&shared), failures: 0 };
+        let (end, ends) = watch::channel(None);
+        let sender = Sender { spans, logs, shared: Arc::clone(&shared), timeout, ends, failures: 0 };
         let task = Mutex::new(Some(tokio::spawn(sender.run(work))));
-        Self { queue, shared, task }
+        Self { queue, shared, end, task }
     }
 
     /// Takes so many spans, which are only made if there is room for them.
@@ -88,22 +88,21 @@ impl Exporter {
         }
     }
 
-    /// Waits until everything that was taken is sent or dropped, for [`FLUSH`] at most.
+    /// Waits until everything that was taken is sent or dropped, for [`FLUSH`] at most; what is not by then stays in the queue.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
-        self.shared.hurry.store(true, Ordering::Relaxed);
-        self.shared.hurried.notify_waiters();
+        self.shared.wanted.notify_one();
         let flush = async {
             if self.queue.send(Work::Flushed(done)).await.is_ok() {
                 let _ = flushed.await;
             }
         };
         let _ = tokio::time::timeout(FLUSH, flush).await;
-        self.shared.hurry.store(false, Ordering::Relaxed);
     }
 
-    /// Sends what waits, and ends.
+    /// Sends what waits, for [`FLUSH`] at most, and ends; the rest is lost. A receiver that failed gets one more try.
     pub async fn close(&self) {
+        self.end.send_replace(Some(Instant::now() + FLUSH));
         self.flush().await;
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
@@ -134,10 +133,6 @@ impl Shared {
     fn drop_spans(&self, count: usize) {
         self.dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
-
-    fn is_hurried(&self) -> bool {
-        self.hurry.load(Ordering::Relaxed)
-    }
 }
 
 /// The task that sends.
@@ -145,6 +140,9 @@ struct Sender {
     spans: SpanExporter,
     logs: Option<Logs>,
     shared: Arc<Shared>,
+    /// Time for one export.
+    timeout: Duration,
+    ends: watch::Receiver<Option<Instant>>,
     /// Exports in a row that failed.
     failures: u32,
 }
@@ -162,14 +160,11 @@ impl Sender {
             };
             let until = Instant::now() + LINGER;
             while flushed.is_none() && batch.len() < BATCH {
-                let more = if self.shared.is_hurried() {
-                    work.try_recv().ok()
-                } else {
-                    tokio::select! {
-                        more = work.recv() => more,
-                        () = self.shared.hurried.notified() => continue,
-                        () = tokio::time::sleep_until(until) => None,
-                    }
+                let more = tokio::select! {
+                    biased;
+                    more = work.recv() => more,
+                    () = self.shared.wanted.notified() => None,
+                    () = tokio::time::sleep_until(until) => None,
                 };
                 match more {
                     Some(Work::Spans(spans)) => batch.extend(spans),
@@ -197,25 +192,24 @@ impl Sender {
         }
     }
 
-    /// Sends a batch, trying again after pauses; while somebody waits, a receiver that failed before gets no more.
+    /// Sends a batch, trying again after pauses. When the daemon ends, a receiver that fails has had its last try.
     async fn try_to_send(&mut self, batch: Vec<SpanData>) -> bool {
         for _ in 0..TRIES {
             if self.failures > 0 {
-                if self.shared.is_hurried() {
-                    return false;
-                }
                 let pause = (PAUSE.0 * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(PAUSE.1);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    // One last try.
-                    () = self.shared.hurried.notified() => {}
+                    _ = self.ends.wait_for(Option::is_some) => {}
                 }
             }
-            let sent = tokio::time::timeout(EXPORT, self.spans.export(batch.clone())).await;
-            let sent = match sent {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer within {} s", EXPORT.as_secs())),
+            let end = *self.ends.borrow();
+            let sent = tokio::select! {
+                sent = tokio::time::timeout(self.timeout, self.spans.export(batch.clone())) => match sent {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+                },
+                () = ended(&mut self.ends) => Err("no answer before the daemon ended".to_owned()),
             };
             match sent {
                 Ok(()) => {
@@ -227,7 +221,7 @@ impl Sender {
                     }
                     self.failures = 0;
                     if let Some(logs) = &self.logs {
-                        logs.send(&batch).await;
+                        logs.send(&batch, self.timeout).await;
                     }
                     return true;
                 }
@@ -236,10 +230,23 @@ impl Sender {
                         tracing::warn!(%error, "spans cannot be exported; what waits too long is dropped");
                     }
                     self.failures = self.failures.saturating_add(1);
+                    if end.is_some() {
+                        return false;
+                    }
                 }
             }
         }
         false
+    }
+}
+
+/// Waits until the daemon ends, and its time for what waits is over.
+async fn ended(ends: &mut watch::Receiver<Option<Instant>>) {
+    let end = ends.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        // Nobody is left who could say so.
+        None => std::future::pending().await,
     }
 }
 
@@ -257,7 +264,7 @@ impl Logs {
         Self { exporter, provider: SdkLoggerProvider::builder().build(), scope }
     }
 
-    async fn send(&self, spans: &[SpanData]) {
+    async fn send(&self, spans: &[SpanData], timeout: Duration) {
         let logger = self.provider.logger_with_scope(self.scope.clone());
         let evaluations = spans.iter().flat_map(|span| span.events.events.iter().map(move |event| (span, event)));
         let records: Vec<SdkLogRecord> = evaluations
@@ -278,7 +285,7 @@ impl Logs {
             return;
         }
         let batch: Vec<_> = records.iter().map(|record| (record, &self.scope)).collect();
-        let sent = tokio::time::timeout(EXPORT, self.exporter.export(LogBatch::new(&batch))).await;
+        let sent = tokio::time::timeout(timeout, self.exporter.export(LogBatch::new(&batch))).await;
         if let Ok(Err(error)) = sent {
             tracing::debug!(%error, "log records cannot be exported; the spans hold what they say");
         }

@@ -13,6 +13,8 @@
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
+//! - `traces`: what leaves the daemon and comes in as spans, with Arize Phoenix as the receiver, set up by
+//!   `scripts/setup-phoenix.sh`
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
@@ -35,4 +37,5 @@ mod scenarios;
 mod script_tests;
 mod scripts;
 mod support;
+mod traces;
 mod vectors;

@@ -31,6 +31,8 @@ pub(crate) struct Asked {
     pub(crate) metadata: HashMap<String, String>,
     /// How often the case was asked before.
     pub(crate) before: u32,
+    /// The trace in the body, and the `traceparent` in the metadata.
+    pub(crate) trace: (HashMap<String, String>, String),
 }
 
 /// An agent that is there until it goes out of scope.
@@ -124,11 +126,14 @@ impl AgentEndpoint for Script {
         &self,
         request: Request<Streaming<pb::InvokeRequest>>,
     ) -> Result<Response<Self::InvokeStream>, Status> {
+        let traceparent = request.metadata().get("traceparent").and_then(|value| value.to_str().ok());
+        let traceparent = traceparent.unwrap_or_default().to_owned();
         let mut frames = request.into_inner();
         let Some(Frame::Start(start)) = frames.message().await?.and_then(|first| first.frame) else {
             return Err(Status::invalid_argument("start"));
         };
-        let case = start.context.map(|context| context.case_id).unwrap_or_default();
+        let context = start.context.unwrap_or_default();
+        let (case, trace) = (context.case_id, (context.trace_context, traceparent));
         let options = start.options.unwrap_or_default();
         let asked = {
             let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,6 +143,7 @@ impl AgentEndpoint for Script {
                 text: text_of(start.messages.last()),
                 metadata: options.metadata.iter().map(|(key, value)| (key.clone(), json_text(value))).collect(),
                 before: u32::try_from(before).expect("few"),
+                trace,
             };
             all.push(asked.clone());
             asked

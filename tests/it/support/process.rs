@@ -41,7 +41,8 @@ pub(crate) fn command(program: &str, home: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if name.starts_with("FORGE_") || name.starts_with("XDG_") {
+        let is_of_traces = name.starts_with("OTEL_") || ["TRACEPARENT", "TRACESTATE", "BAGGAGE"].contains(&&*name);
+        if name.starts_with("FORGE_") || name.starts_with("XDG_") || is_of_traces {
             command.env_remove(name.as_ref());
         }
     }

@@ -52,6 +52,7 @@ SERVICE = agent_pb2.DESCRIPTOR.services_by_name["AgentEndpoint"].full_name
 CAPABILITIES = ("tools.stub", "tools.routing", "text.delta", "cancel")
 """What every agent can do whose tool calls go through its `Turn`."""
 FROM_SPANS = "tools.from_spans"
+SPANS_EXPORT = "spans.export"
 SPANS_ONLY = ("text.delta", "cancel", FROM_SPANS)
 """What an agent can do whose tool calls are known from its OpenTelemetry spans alone."""
 
@@ -119,7 +120,13 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         if request.max_revision and not request.min_revision <= REVISION <= request.max_revision:
             message = f"REVISION_UNSUPPORTED: this agent speaks revision {REVISION}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
-        return self._description
+        if self.tracing is None or FROM_SPANS in self._capabilities:
+            return self._description
+        # The daemon then exports no spans of its own for what stands in the agent's.
+        told = agent_pb2.DescribeResponse()
+        told.CopyFrom(self._description)
+        told.capabilities.append(SPANS_EXPORT)
+        return told
 
     async def Invoke(self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: grpc.aio.ServicerContext) -> None:
         """Answers one turn."""

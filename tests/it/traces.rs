@@ -1,0 +1,550 @@
+//! Traces: what the daemon exports, as a real receiver keeps it, and spans of agents as evidence.
+//!
+//! The receiver is Arize Phoenix, set up by `scripts/setup-phoenix.sh`; `make test` runs it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::processes::{DAEMON, Ended, Place, Running, command};
+use crate::python::python;
+use crate::support::fake::Script;
+
+/// Time for Phoenix to start: most of it is Python reading modules.
+const START: Duration = Duration::from_secs(120);
+/// Time for spans to arrive there.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A body by HTTP, if the answer is a success.
+fn get(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    // Without keeping the connection, and without chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
+}
+
+/// A receiver that keeps what it gets.
+struct Phoenix {
+    _process: Running,
+    http: String,
+    grpc: String,
+}
+
+impl Phoenix {
+    fn start(place: &Place) -> Self {
+        let python = root().join("target/phoenix/bin/python");
+        assert!(python.exists(), "{} is missing: run scripts/setup-phoenix.sh (`make test` does)", python.display());
+        let home = place.path().join("phoenix");
+        std::fs::create_dir_all(&home).expect("a folder");
+        // It takes some seconds before it takes its ports, and ends if one is gone by then.
+        for _ in 0..5 {
+            let (http, grpc) = (free_port(), free_port());
+            let mut command = Command::new(&python);
+            command.args(["-m", "phoenix.server.main", "serve"]).current_dir(&home).env_clear();
+            command.env("PATH", "/usr/bin:/bin").env("HOME", &home).env("TMPDIR", &home);
+            command.env("PHOENIX_HOST", "127.0.0.1").env("PHOENIX_WORKING_DIR", &home);
+            command.env("PHOENIX_PORT", http.to_string()).env("PHOENIX_GRPC_PORT", grpc.to_string());
+            for (name, value) in [
+                ("ALLOW_EXTERNAL_RESOURCES", "false"),
+                ("TELEMETRY_ENABLED", "false"),
+                ("DISABLE_AGENT_ASSISTANT", "true"),
+                ("ENABLE_MCP_SERVER", "false"),
+                ("ALLOWED_SANDBOX_PROVIDERS", "NONE"),
+                ("ENABLE_AUTH", "false"),
+                ("LOGGING_LEVEL", "warning"),
+                ("LOG_MIGRATIONS", "false"),
+            ] {
+                command.env(format!("PHOENIX_{name}"), value);
+            }
+            let mut process = Running::start(command);
+            let (address, begun) = (format!("127.0.0.1:{http}"), Instant::now());
+            while !process.has_ended() {
+                if get(&address, "/readyz").is_some() {
+                    return Self { _process: process, http: address, grpc: format!("127.0.0.1:{grpc}") };
+                }
+                assert!(begun.elapsed() < START, "Phoenix is not ready");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        panic!("Phoenix does not start");
+    }
+
+    /// The spans of a trace, when as many as that are there.
+    fn spans(&self, trace_id: &str, at_least: usize) -> Vec<Span> {
+        let begun = Instant::now();
+        loop {
+            let spans = self.stored(trace_id);
+            if spans.len() >= at_least {
+                return spans;
+            }
+            let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
+            assert!(begun.elapsed() < ARRIVAL, "{} of {at_least} spans arrived: {names:?}", spans.len());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn stored(&self, trace_id: &str) -> Vec<Span> {
+        let path = format!("/v1/projects/default/spans?trace_id={trace_id}&order=asc&limit=1000");
+        // There is no such project before its first span.
+        let Some(body) = get(&self.http, &path) else { return Vec::new() };
+        let answer: Value = serde_json::from_str(&body).expect("JSON");
+        answer["data"].as_array().expect("spans").iter().map(Span::of).collect()
+    }
+}
+
+/// A port below those that connections are given.
+fn free_port() -> u16 {
+    loop {
+        let port = 20_000 + fastrand::u16(..12_000);
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A span as a receiver kept it, or as a file of OTLP has it.
+#[derive(Debug)]
+struct Span {
+    name: String,
+    id: String,
+    parent: Option<String>,
+    attributes: BTreeMap<String, Value>,
+    events: Vec<(String, BTreeMap<String, Value>)>,
+    is_error: bool,
+}
+
+impl Span {
+    fn of(value: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let map = |value: &Value| -> BTreeMap<String, Value> {
+            value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let events = value["events"].as_array().into_iter().flatten();
+        Self {
+            name: text(&value["name"]).expect("a name"),
+            id: text(&value["context"]["span_id"]).expect("an id"),
+            parent: text(&value["parent_id"]),
+            attributes: map(&value["attributes"]),
+            events: events.map(|event| (text(&event["name"]).expect("a name"), map(&event["attributes"]))).collect(),
+            is_error: value["status_code"] == "ERROR",
+        }
+    }
+
+    /// The spans of a file of OTLP, a request a line.
+    fn of_file(text: &str) -> Vec<(String, Option<String>, String)> {
+        let mut spans = Vec::new();
+        for line in text.lines() {
+            let request: Value = serde_json::from_str(line).expect("JSON");
+            for resource in request["resourceSpans"].as_array().expect("resources") {
+                for scope in resource["scopeSpans"].as_array().expect("scopes") {
+                    for span in scope["spans"].as_array().expect("spans") {
+                        let id = span["spanId"].as_str().expect("an id").to_owned();
+                        let parent = span["parentSpanId"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+                        spans.push((id, parent, span["name"].as_str().expect("a name").to_owned()));
+                    }
+                }
+            }
+        }
+        spans
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.attributes.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// A daemon with variables of its own, and its URL.
+fn daemon(place: &Place, config: &str, variables: &[(&str, &str)]) -> (Running, String) {
+    let home = place.path().join("daemon");
+    std::fs::create_dir_all(&home).expect("a folder");
+    std::fs::write(home.join("forge.toml"), config).expect("writes");
+    let mut command = command(DAEMON, &home);
+    command.args(["--listen", "127.0.0.1:0", "--data-dir", "data", "--config", "forge.toml"]);
+    command.envs(variables.iter().copied());
+    let mut daemon = Running::start(command);
+    let url = format!("http://{}", daemon.address());
+    (daemon, url)
+}
+
+/// A sample agent that sends its spans somewhere, and its URL.
+fn sample(module: &str, endpoint: &str, more: &[&str]) -> (Running, String) {
+    let mut command = command(&python(), root());
+    command.args(["-m", module, "--listen", "127.0.0.1:0"]).args(more);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_BSP_SCHEDULE_DELAY", "200");
+    let mut agent = Running::start(command);
+    let url = format!("grpc://{}", agent.address());
+    (agent, url)
+}
+
+fn eval(name: &str) -> String {
+    root().join("evals").join(name).display().to_string()
+}
+
+fn trace_of(ended: &Ended, result: &Value) -> String {
+    let trace = result["cases"][0]["traceId"].as_str();
+    trace.unwrap_or_else(|| panic!("no trace: {result}\n{}{}", ended.stdout, ended.stderr)).to_owned()
+}
+
+/// A dialogue with an agent, a simulator and a validator, all of which send spans of their own: in a receiver that is not ours it is one
+/// tree, by HTTP and by gRPC.
+#[test]
+fn a_run_is_one_tree_in_a_real_receiver() {
+    let place = Place::new();
+    let phoenix = Phoenix::start(&place);
+    let (_agent, agent) = sample("forge_samples.expense", &format!("http://{}", phoenix.grpc), &[]);
+    let parties: Vec<String> =
+        ["expense", "expense.user", "expense.validator"].iter().map(|id| format!("{id}={agent}")).collect();
+    let http = format!("http://{}", phoenix.http);
+    let grpc = format!("http://{}", phoenix.grpc);
+    for (protocol, endpoint) in [("http/protobuf", &http), ("grpc", &grpc)] {
+        let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)];
+        let (_daemon, url) = daemon(&place, "", &variables);
+        let template = format!("{http}/redirects/traces/{{trace_id}}");
+        let dialogues = eval("expense-dynamic.jsonl");
+        let mut args = vec!["run", "-i", &dialogues, "-n", "expense", "--daemon", &url, "--output-dir", "results"];
+        args.extend(parties.iter().flat_map(|party| ["--agent", party.as_str()]));
+        args.extend(["-o", "r.html", "-o", "r.jsonl", "--otlp-file", "traces.jsonl", "--trace-url", &template]);
+        let ended = place.run(&args);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+
+        let lines = std::fs::read_to_string(place.path().join("r.jsonl")).expect("a file");
+        let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+        let trace = first["trace_id"].as_str().expect("a trace").to_owned();
+        assert_eq!(first["trace_url"], format!("{http}/redirects/traces/{trace}"), "{first}");
+        assert!(ended.stdout.contains(&format!("Trace: {http}/redirects/traces/{trace}")), "{}", ended.stdout);
+        let page = std::fs::read_to_string(place.path().join("r.html")).expect("a file");
+        assert!(page.contains(&format!("href=\"{http}/redirects/traces/{trace}\"")), "no link in the page");
+
+        // The spans of the file are those that were exported, and the agent's own hang among them.
+        let ours = Span::of_file(&std::fs::read_to_string(place.path().join("traces.jsonl")).expect("a file"));
+        let names: HashMap<&str, &str> = ours.iter().map(|(id, _, name)| (id.as_str(), name.as_str())).collect();
+        assert!(!names.values().any(|name| name.starts_with("chat") || name.starts_with("execute_tool")), "{names:?}");
+        let begun = Instant::now();
+        let spans = loop {
+            let spans = phoenix.spans(&trace, ours.len() + 4);
+            let known: HashSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
+            let has_all = ours.iter().all(|(id, ..)| known.contains(id.as_str()));
+            let is_tree =
+                spans.iter().filter(|it| it.parent.as_ref().is_none_or(|it| !known.contains(it.as_str()))).count();
+            if has_all && is_tree == 1 {
+                break spans;
+            }
+            assert!(begun.elapsed() < ARRIVAL, "{protocol}: no tree: {spans:#?}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let by_id: HashMap<&str, &Span> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
+        let parent_of = |span: &Span| by_id.get(span.parent.as_deref().unwrap_or_default()).copied();
+        let named = |begins: &str| spans.iter().filter(|span| span.name.starts_with(begins)).collect::<Vec<_>>();
+        let parents = |begins: &str| {
+            let parents =
+                named(begins).into_iter().map(|span| parent_of(span).map_or("", |parent| parent.name.as_str()));
+            parents.collect::<HashSet<_>>()
+        };
+        assert_eq!(named("test_suite_run").len(), 1);
+        assert_eq!(parents("test_suite_run"), HashSet::from([""]));
+        assert_eq!((named("test_case").len(), parents("test_case")), (2, HashSet::from(["test_suite_run"])));
+        assert_eq!(parents("forge.turn"), HashSet::from(["test_case"]));
+        assert_eq!(parents("evaluate expense.validator"), HashSet::from(["forge.turn"]));
+        // The agent's own spans of model and tools, below the daemon's span of the call.
+        for own in ["chat ", "execute_tool "] {
+            let own = named(own);
+            assert!(!own.is_empty(), "{spans:#?}");
+            for span in own {
+                let mut above = parent_of(span);
+                while let Some(parent) = above.filter(|parent| !names.contains_key(parent.id.as_str())) {
+                    above = parent_of(parent);
+                }
+                let call = above.expect("a span of ours");
+                assert_eq!(call.text("gen_ai.operation.name"), "invoke_agent", "{call:?}");
+                assert!(call.text("forge.invocation.id").len() > 30, "{call:?}");
+                assert_eq!(span.text("forge.run.id"), first_run(&spans), "the agent's spans can be found by the run");
+            }
+        }
+        let created = named("execute_tool create_expense");
+        assert!(created.iter().all(|span| span.text("gen_ai.tool.name") == "create_expense"), "{created:?}");
+        // What came of the checkpoints stands with the calls that reached them.
+        let evaluated: Vec<(&str, &str)> = spans
+            .iter()
+            .flat_map(|span| &span.events)
+            .filter(|(name, _)| name == "gen_ai.evaluation.result")
+            .map(|(_, it)| {
+                (it["gen_ai.evaluation.name"].as_str().unwrap(), it["gen_ai.evaluation.score.label"].as_str().unwrap())
+            })
+            .collect();
+        for checkpoint in ["ask_type", "call_create", "confirm", "tell_limit", "ask_to_confirm", "reference"] {
+            assert!(evaluated.contains(&(checkpoint, "pass")), "{checkpoint} in {evaluated:?}");
+        }
+        assert!(spans.iter().all(|span| !span.is_error), "{spans:#?}");
+    }
+}
+
+fn first_run(spans: &[Span]) -> &str {
+    spans.iter().find(|span| span.name == "test_suite_run").map(|span| span.text("forge.run.id")).unwrap_or_default()
+}
+
+/// An agent on a framework with its public instrumentation, and without a line of Forge for tool calls, is judged by its spans, as the
+/// same agent is that tells its calls; also when the run is replayed.
+#[test]
+fn an_agent_is_judged_by_its_spans() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, "", &[]);
+    let (_agent, agent) = sample("forge_samples.spans_only", &url, &[]);
+    let target = format!("weather={agent}");
+    let suite = eval("weather.golden.json");
+    let args =
+        ["run", &suite, "-n", "weather", "--agent", &target, "--daemon", &url, "--output-dir", "out", "-o", "r.json"];
+    let ended = place.run(&args);
+    let result = place.json("r.json");
+    let not_passed = |result: &Value| -> Vec<String> {
+        let cases = result["cases"].as_array().expect("cases").iter().filter(|case| case["passed"] != true);
+        cases.map(|case| case["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    // It fails on its text, and is meant to.
+    assert_eq!((ended.code, not_passed(&result)), (Some(1), vec!["gs-get-weather-011".to_owned()]), "{}", ended.stdout);
+    let first = &result["cases"][0];
+    assert_eq!(first["toolCalls"][0]["name"], "get_weather", "{first}");
+    assert!(
+        first["toolCalls"][0]["params"]["city"].is_string() || first["toolCalls"][0]["arguments"]["city"].is_string(),
+        "{first}"
+    );
+    assert_eq!(first["warnings"].as_array().map(Vec::len), Some(0), "{first}");
+    // What was read from spans is evidence like any other.
+    let run = result["runId"].as_str().expect("an id").to_owned();
+    let replay = [&args[..args.len() - 1], &["r2.json", "--replay", &run]].concat();
+    let ended = place.run(&replay);
+    let again = place.json("r2.json");
+    assert_eq!((ended.code, not_passed(&again)), (Some(1), not_passed(&result)), "{}", ended.stdout);
+    assert_eq!(again["cases"][0]["toolCalls"], first["toolCalls"]);
+    // The daemon says how many spans came in.
+    let metrics = get(url.trim_start_matches("http://"), "/metrics").expect("metrics");
+    let kept = "forge_spans_received_total{forge_result=\"kept\"}";
+    let count = metrics.lines().find_map(|line| line.strip_prefix(kept)).unwrap_or_else(|| panic!("{metrics}"));
+    assert!(count.trim().parse::<f64>().is_ok_and(|count| count > 20.0), "{count}");
+}
+
+/// Spans whose end nobody confirms: what more of them could change is no verdict.
+#[test]
+fn an_open_end_is_no_verdict() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, "span_wait = '1500ms'", &[]);
+    let (_agent, agent) = sample("forge_samples.spans_only", &url, &["--collector"]);
+    let case = |id: &str, expect: &str| {
+        format!(
+            r#"{{"id": "{id}", "description": "{id}", "input": {{"message": "What's the weather in Paris?"}}, "expect": {expect}}}"#
+        )
+    };
+    let cases = [
+        case("exact", r#"{"toolsCalled": ["get_weather"]}"#),
+        case("at-least", r#"{"minToolCalls": 1}"#),
+        case("forbidden", r#"{"toolsNotCalled": ["get_weather"]}"#),
+        case("not-seen", r#"{"toolsNotCalled": ["get_forecast"]}"#),
+        case("another", r#"{"toolsCalled": ["get_forecast"]}"#),
+        case("text", r#"{"responseNonEmpty": true}"#),
+    ];
+    place.write("s.json", &format!(r#"{{"metadata": {{"toolName": "t"}}, "cases": [{}]}}"#, cases.join(",")));
+    let ended = place.run(&[
+        "run",
+        "s.json",
+        "-n",
+        &agent,
+        "--daemon",
+        &url,
+        "--output-dir",
+        "out",
+        "-o",
+        "r.json",
+        "--parallel",
+        "6",
+    ]);
+    let result = place.json("r.json");
+    let outcomes: Vec<(&str, &str)> = result["cases"]
+        .as_array()
+        .expect("cases")
+        .iter()
+        .map(|case| (case["id"].as_str().unwrap(), case["outcome"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("exact", "errored"),
+        ("at-least", "passed"),
+        ("forbidden", "failed"),
+        ("not-seen", "errored"),
+        ("another", "failed"),
+        ("text", "passed"),
+    ];
+    assert_eq!((ended.code, &outcomes[..]), (Some(3), &expected[..]), "{}", ended.stdout);
+    let exact = &result["cases"][0];
+    assert_eq!((&exact["blame"], &exact["cause"]), (&"network".into(), &"assertion".into()), "{exact}");
+    let error =
+        "toolsCalled: there may be more tool calls: the agent did not confirm the end of its spans; waited 1.5 s";
+    assert_eq!(exact["error"], error);
+    // It is said of every case, also of those that passed.
+    assert!(
+        result["cases"][1]["warnings"][0].as_str().is_some_and(|it| it.starts_with("spans: the agent did not")),
+        "{result}"
+    );
+}
+
+/// An agent that claims a call it did not make, and one that does not claim what it did.
+#[test]
+fn a_lie_is_told() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, "span_wait = '1500ms'", &[]);
+    let (_agent, agent) = sample("forge_samples.liar", &url, &[]);
+    let case = |id: &str, input: &str, tools: &str| {
+        format!(
+            r#"{{"id": "{id}", "description": "d", "input": {{"message": "{input}"}}, "expect": {{"toolsCalled": {tools}}}}}"#
+        )
+    };
+    let cases = [
+        case("honest", "What's the weather in Paris?", r#"["get_weather"]"#),
+        case("claims", "Weather and air quality in Oslo?", r#"["get_air_quality", "get_weather"]"#),
+        case("claims-all", "How is the air in Delhi?", r#"["get_air_quality"]"#),
+        case("hides", "Do I need an umbrella in Rome tomorrow?", r#"["get_forecast"]"#),
+    ];
+    place.write("s.json", &format!(r#"{{"metadata": {{"toolName": "t"}}, "cases": [{}]}}"#, cases.join(",")));
+    let ended = place.run(&["run", "s.json", "-n", &agent, "--daemon", &url, "--output-dir", "out", "-o", "r.json"]);
+    let result = place.json("r.json");
+    let warnings = |case: usize| result["cases"][case]["warnings"].to_string();
+    assert_eq!(result["cases"][0]["warnings"].as_array().map(Vec::len), Some(0), "{result}");
+    assert!(warnings(1).contains(r#"spans: claimed but not seen: \"get_air_quality\""#), "{}", warnings(1));
+    assert!(!warnings(1).contains("get_weather") && !warnings(1).contains("not confirmed"), "{}", warnings(1));
+    assert!(warnings(2).contains("claimed but not seen") && warnings(2).contains("not confirmed"), "{}", warnings(2));
+    // It told of no call at all, so the spans count.
+    assert_eq!(result["cases"][3]["outcome"], "passed", "{result}");
+    assert!(ended.stdout.contains("⚠ spans: claimed but not seen: \"get_air_quality\""), "{}", ended.stdout);
+}
+
+/// A run joins the trace of the CI job that started it, and every call carries it, in the body and in the metadata.
+#[test]
+fn a_run_joins_a_trace() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("fine".to_owned())).start();
+    place.write(
+        "s.json",
+        r#"{"cases": [{"id": "a b", "description": "d", "input": {"message": "hi"}, "expect": {"responseNonEmpty": true}}]}"#,
+    );
+    let run = |traceparent: &str| {
+        let args = ["run", "s.json", "-n", &agent.url, "--output-dir", "out", "-o", "r.json", "--otlp-file", "t.jsonl"];
+        let mut forgectl = place.forgectl(&args);
+        forgectl.env("TRACEPARENT", traceparent).env("TRACESTATE", "ci=1").env("BAGGAGE", "job=7");
+        Running::start(forgectl).end()
+    };
+    let ended = run("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let spans = Span::of_file(&std::fs::read_to_string(place.path().join("t.jsonl")).expect("a file"));
+    let of = |name: &str| spans.iter().find(|(.., it)| it.starts_with(name)).unwrap_or_else(|| panic!("{spans:?}"));
+    let (run_span, case, call) = (of("test_suite_run"), of("test_case"), of("invoke_agent"));
+    assert_eq!(run_span.1.as_deref(), Some("00f067aa0ba902b7"));
+    assert_eq!((case.1.as_ref(), call.1.as_ref()), (Some(&run_span.0), Some(&case.0)));
+    assert_eq!(trace_of(&ended, &place.json("r.json")), "4bf92f3577b34da6a3ce929d0e0e4736");
+    let asked = agent.asked();
+    let (body, metadata) = &asked[0].trace;
+    assert_eq!(body["traceparent"], format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", call.0));
+    assert_eq!((metadata, &body["tracestate"][..]), (&body["traceparent"], "ci=1"));
+    assert!(
+        body["baggage"].starts_with("job=7,forge.run.id=") && body["baggage"].contains("forge.case.id=a%20b,"),
+        "{body:?}"
+    );
+    // What is no place in a trace is told, and left alone.
+    let ended = run("nonsense");
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("⚠ TRACEPARENT is ignored: no version in \"nonsense\""), "{}", ended.stderr);
+    assert_ne!(trace_of(&ended, &place.json("r.json")), "4bf92f3577b34da6a3ce929d0e0e4736");
+}
+
+/// A receiver that is not there, one that does not answer, and one that refuses: the run does not care, and what was lost is counted.
+#[test]
+fn a_receiver_that_fails_fails_no_run() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("fine".to_owned())).start();
+    place.write(
+        "s.json",
+        r#"{"cases": [{"id": "a", "description": "d", "input": {"message": "hi"}, "expect": {"responseNonEmpty": true}}]}"#,
+    );
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = format!("http://{}", silent.local_addr().expect("an address"));
+    // The agent's port speaks gRPC, and knows no spans.
+    let refusing = agent.url.replace("grpc://", "http://");
+    let nobody = "http://127.0.0.1:9".to_owned();
+    for (endpoint, protocol) in
+        [(&nobody, "grpc"), (&nobody, "http/protobuf"), (&silent, "http/protobuf"), (&refusing, "grpc")]
+    {
+        let config = format!("[otlp]\nendpoint = '{endpoint}'\nprotocol = '{protocol}'");
+        let (daemon, url) = daemon(&place, &config, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")]);
+        let ended = place.run(&["run", "s.json", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
+        assert_eq!(ended.code, Some(0), "{endpoint} {protocol}: {}{}", ended.stdout, ended.stderr);
+        let dropped = || {
+            let metrics = get(url.trim_start_matches("http://"), "/metrics").expect("metrics");
+            let count = metrics.lines().find_map(|line| line.strip_prefix("forge_spans_dropped_total "));
+            count.and_then(|count| count.trim().parse::<f64>().ok()).unwrap_or_else(|| panic!("{metrics}"))
+        };
+        let begun = Instant::now();
+        while dropped() < 3.0 {
+            assert!(begun.elapsed() < ARRIVAL, "{endpoint} {protocol}: nothing is counted");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon.signal("TERM");
+        let ended = daemon.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stderr.contains("spans cannot be exported"), "{}", ended.stderr);
+    }
+}
+
+/// What makes no sense is refused before anything is served.
+#[test]
+fn an_exporter_that_makes_no_sense_is_refused() {
+    let place = Place::new();
+    for (variables, wanted) in [
+        (("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317"), "\"localhost:4317\" is no address of a receiver"),
+        (("OTEL_TRACES_EXPORTER", "zipkin"), "OTEL_TRACES_EXPORTER is \"zipkin\"; there are otlp and none"),
+    ] {
+        let mut command = command(DAEMON, place.path());
+        command.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]).env(variables.0, variables.1);
+        let ended = Running::start(command).end();
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(wanted), "{}", ended.stderr);
+    }
+}
+
+/// The daemon in numbers.
+#[test]
+fn numbers_for_prometheus() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let agent =
+        Script::new(|asked| if asked.case == "bad" { Ok(String::new()) } else { Ok("fine".to_owned()) }).start();
+    let case = |id: &str| {
+        format!(
+            r#"{{"id": "{id}", "description": "d", "input": {{"message": "hi"}}, "expect": {{"responseNonEmpty": true}}}}"#
+        )
+    };
+    place.write("s.json", &format!(r#"{{"cases": [{}, {}]}}"#, case("good"), case("bad")));
+    let ended = place.run(&["run", "s.json", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let metrics = get(url.trim_start_matches("http://"), "/metrics").expect("metrics");
+    for line in [
+        "forge_run_count_total{forge_run_state=\"failed\"} 1",
+        "forge_case_count_total{forge_case_outcome=\"passed\"} 1",
+        "forge_case_count_total{forge_case_cause=\"assertion\",forge_case_outcome=\"failed\"} 1",
+        "gen_ai_client_invoke_agent_duration_seconds_count{forge_role=\"agent\",gen_ai_operation_name=\"invoke_agent\"} 2",
+        "forge_run_wait_duration_seconds_count 1",
+        "# TYPE forge_store_write_duration_seconds histogram",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}\nis not in\n{metrics}");
+    }
+    assert!(get(url.trim_start_matches("http://"), "/nothing").is_none());
+}
