@@ -113,9 +113,9 @@ impl<'a> Subject<'a> {
         let Some(why) = &self.transcript.open_end else { return result };
         let called = self.called.as_slice();
         let may_change = match (assertion, result.outcome) {
-            (_, Outcome::Skipped | Outcome::Errored) => false,
             // A call that was seen stays seen.
-            (Assertion::ToolsNotCalled(_) | Assertion::MaxToolCalls(_) | Assertion::NoToolErrors, Outcome::Failed)
+            (_, Outcome::Skipped | Outcome::Errored)
+            | (Assertion::ToolsNotCalled(_) | Assertion::MaxToolCalls(_) | Assertion::NoToolErrors, Outcome::Failed)
             | (Assertion::MinToolCalls(_), Outcome::Passed) => false,
             (Assertion::ToolsCalled(expected), Outcome::Failed) => is_part_in_order(called, expected),
             (Assertion::ToolsAcceptable(sets), Outcome::Failed) => {

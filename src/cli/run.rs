@@ -446,7 +446,8 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     if let Some(http) = &http {
         say(&format!("{} speaks HTTP: running forge-sidecar http for it inside this process", http.url));
     }
-    let result = run_on(&client, &args, inputs, &interrupts).await;
+    // Apart: what it holds is large, and moved about.
+    let result = Box::pin(run_on(&client, &args, inputs, &interrupts)).await;
     client.close().await;
     if let Some(http) = http {
         http.close().await;

@@ -474,9 +474,9 @@ mod tests {
         assert_eq!(call.read(true, Duration::ZERO).await.spans, 2);
     }
 
-    fn told(claimed: Vec<ToolCall>, seen: Vec<ToolCall>) -> Vec<String> {
-        let mut transcript = Transcript { tool_calls: claimed.clone(), ..Transcript::default() };
-        let evidence = SpanEvidence { tool_calls: seen, confirmed: true, ..SpanEvidence::default() };
+    fn told(claimed: &[ToolCall], seen: &[ToolCall]) -> Vec<String> {
+        let mut transcript = Transcript { tool_calls: claimed.to_vec(), ..Transcript::default() };
+        let evidence = SpanEvidence { tool_calls: seen.to_vec(), confirmed: true, ..SpanEvidence::default() };
         let warnings = reconcile(&mut transcript, &evidence);
         assert_eq!(transcript.tool_calls, claimed, "what an agent told stays its record");
         warnings
@@ -485,24 +485,27 @@ mod tests {
     #[test]
     fn a_disagreement_is_told() {
         let (a, b) = (tool("a", "1"), tool("b", "2"));
-        assert_eq!(told(vec![a.clone(), b.clone()], vec![a.clone(), b.clone()]), Vec::<String>::new());
+        assert_eq!(told(&[a.clone(), b.clone()], &[a.clone(), b.clone()]), Vec::<String>::new());
         // Ids of another making: the names in their order count, and repeats are counted.
-        assert_eq!(told(vec![a.clone(), b.clone()], vec![tool("b", "x"), tool("a", "y")]), Vec::<String>::new());
+        assert_eq!(told(&[a.clone(), b.clone()], &[tool("b", "x"), tool("a", "y")]), Vec::<String>::new());
+        assert_eq!(told(&[a.clone(), tool("a", "2")], &[tool("a", "x")]), [r#"spans: claimed but not seen: "a" (2)"#]);
         assert_eq!(
-            told(vec![a.clone(), tool("a", "2")], vec![tool("a", "x")]),
-            [r#"spans: claimed but not seen: "a" (2)"#]
+            told(std::slice::from_ref(&a), &[a.clone(), b.clone()]),
+            [r#"spans: seen but not claimed: "b" (2)"#]
         );
-        assert_eq!(told(vec![a.clone()], vec![a.clone(), b.clone()]), [r#"spans: seen but not claimed: "b" (2)"#]);
         let failed = ToolCall { outcome: Some(ToolOutcome::Error(Fault::message("no"))), ..a.clone() };
-        assert_eq!(told(vec![a.clone()], vec![failed]), [r#"spans: "a" (1) worked as claimed, and failed as seen"#]);
+        assert_eq!(
+            told(std::slice::from_ref(&a), &[failed]),
+            [r#"spans: "a" (1) worked as claimed, and failed as seen"#]
+        );
         let params = |text: &str| Some(Payload::Json(JsonText::new(text).expect("JSON")));
         let other = ToolCall { params: params(r#"{"a": 2}"#), ..a.clone() };
         assert_eq!(
-            told(vec![a.clone()], vec![other]),
+            told(std::slice::from_ref(&a), &[other]),
             [r#"spans: "a" (1) has other arguments as seen than as claimed"#]
         );
         let same = ToolCall { params: params(r#"{"a":1}"#), ..a.clone() };
-        assert_eq!(told(vec![a], vec![same]), Vec::<String>::new());
+        assert_eq!(told(&[a], &[same]), Vec::<String>::new());
     }
 
     #[test]

@@ -213,10 +213,9 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Res
     };
     let said = match &input {
         Ok(input) => Said::Input(input.message.clone(), input.is_last),
-        // It says nothing about the simulator.
-        Err(Ending::Bad { cause: Cause::Cancelled, .. }) => return input,
+        // That it was cancelled says nothing about the simulator.
+        Err(Ending::Bad { cause: Cause::Cancelled, .. } | Ending::Passed) => return input,
         Err(Ending::Bad { error, .. }) => Said::Silence(error.clone()),
-        Err(Ending::Passed) => return input,
     };
     let (by, request_id) = (simulator.agent.clone(), belongs.request_id);
     let said = PartySaid { by, digest, said, request_id, began: Some(asked_at), duration: began.elapsed() };

@@ -68,11 +68,14 @@ impl Subject {
     }
 }
 
+type CaseKey = (Arc<str>, Arc<str>, u32);
+
 /// Sorts the events of a log by what becomes spans together.
 #[derive(Debug)]
 pub struct Grouper {
     subject: Subject,
-    open: HashMap<(Arc<str>, Arc<str>, u32), Vec<Arc<RunEvent>>>,
+    /// Events of the attempts that go on, by suite, id and repetition of the case.
+    open: HashMap<CaseKey, Vec<Arc<RunEvent>>>,
 }
 
 /// Events that become spans together.
@@ -309,32 +312,28 @@ impl<'a> Attempt<'a> {
         if !mode.is_empty() {
             span.attributes.push(text(name::CASE_MODE, mode));
         }
-        match result {
-            Some(result) => {
-                span.attributes.push(KeyValue::new(name::CASE_OUTCOME, result.outcome.name()));
-                match result.outcome {
-                    Outcome::Passed => span.attributes.push(KeyValue::new(name::TEST_CASE_RESULT_STATUS, "pass")),
-                    Outcome::Failed => span.attributes.push(KeyValue::new(name::TEST_CASE_RESULT_STATUS, "fail")),
-                    Outcome::Skipped | Outcome::Errored => {}
-                }
-                span.attributes.extend(result.cause.map(|cause| KeyValue::new(name::CASE_CAUSE, cause.name())));
-                span.attributes.extend(result.blame.map(|blame| KeyValue::new(name::CASE_BLAME, blame.name())));
-                if result.replayed {
-                    span.attributes.push(KeyValue::new(name::REPLAYED, true));
-                }
-                if matches!(result.outcome, Outcome::Failed | Outcome::Errored) {
-                    span.status = error(result.error.as_deref().unwrap_or_default());
-                    span.attributes.extend(result.cause.map(|cause| KeyValue::new(name::ERROR_TYPE, cause.name())));
-                }
-                let remarks = result.warning.iter().chain(&result.warnings);
-                self.events.extend(
-                    remarks.map(|remark| happened(name::EVENT_WARNING, end, vec![text(name::MESSAGE, remark)])),
-                );
+        if let Some(result) = result {
+            span.attributes.push(KeyValue::new(name::CASE_OUTCOME, result.outcome.name()));
+            match result.outcome {
+                Outcome::Passed => span.attributes.push(KeyValue::new(name::TEST_CASE_RESULT_STATUS, "pass")),
+                Outcome::Failed => span.attributes.push(KeyValue::new(name::TEST_CASE_RESULT_STATUS, "fail")),
+                Outcome::Skipped | Outcome::Errored => {}
             }
-            None => {
-                span.status = error("the daemon ended before the case did");
-                span.attributes.push(KeyValue::new(name::ERROR_TYPE, "cancelled"));
+            span.attributes.extend(result.cause.map(|cause| KeyValue::new(name::CASE_CAUSE, cause.name())));
+            span.attributes.extend(result.blame.map(|blame| KeyValue::new(name::CASE_BLAME, blame.name())));
+            if result.replayed {
+                span.attributes.push(KeyValue::new(name::REPLAYED, true));
             }
+            if matches!(result.outcome, Outcome::Failed | Outcome::Errored) {
+                span.status = error(result.error.as_deref().unwrap_or_default());
+                span.attributes.extend(result.cause.map(|cause| KeyValue::new(name::ERROR_TYPE, cause.name())));
+            }
+            let remarks = result.warning.iter().chain(&result.warnings);
+            self.events
+                .extend(remarks.map(|remark| happened(name::EVENT_WARNING, end, vec![text(name::MESSAGE, remark)])));
+        } else {
+            span.status = error("the daemon ended before the case did");
+            span.attributes.push(KeyValue::new(name::ERROR_TYPE, "cancelled"));
         }
         self.events.truncate(MAX_EVENTS);
         span.events.events.append(&mut self.events);

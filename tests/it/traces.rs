@@ -16,7 +16,7 @@ use crate::python::python;
 use crate::support::fake::Script;
 
 /// Time for Phoenix to start: most of it is Python reading modules.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 /// Time for spans to arrive there.
 const ARRIVAL: Duration = Duration::from_secs(30);
 
