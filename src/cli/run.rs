@@ -269,7 +269,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "detach", help_heading = "Traces")]
     otlp_file: Option<PathBuf>,
 
-    /// A link to the trace of each case, such as 'https://traces.example/trace/{trace_id}?span={span_id}'
+    /// A link to the trace of each case, such as `https://traces.example/trace/{trace_id}?span={span_id}`
     #[arg(long, value_name = "URL", value_parser = trace_url, help_heading = "Traces")]
     trace_url: Option<String>,
 

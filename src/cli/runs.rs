@@ -62,8 +62,12 @@ pub(super) enum RunsCommand {
         run_id: String,
 
         /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; may be given several times
-        #[arg(short, long, value_name = "FILE", required = true)]
+        #[arg(short, long, value_name = "FILE", required_unless_present = "otlp_file")]
         output: Vec<PathBuf>,
+
+        /// Write the traces of the run to this file, as OTLP in JSON, a request a line
+        #[arg(long, value_name = "FILE")]
+        otlp_file: Option<PathBuf>,
     },
     /// Cancel a run
     Cancel {
@@ -140,7 +144,9 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
             client.ask("removing the run", client.runs().delete_run(request)).await?;
             Ok(Exit::Passed)
         }
-        RunsCommand::Report { run_id, output } => report(&client, &run_id, &output).await.map(|()| Exit::Passed),
+        RunsCommand::Report { run_id, output, otlp_file } => {
+            report(&client, &run_id, &output, otlp_file.as_deref()).await.map(|()| Exit::Passed)
+        }
         RunsCommand::Show { run_id } => show(&client, &run_id).await,
         RunsCommand::Cancel { run_id } => {
             let request = pb::CancelRunRequest { run_id, reason: "forgectl runs cancel".to_owned() };

@@ -64,6 +64,13 @@ pub fn trace_to_proto(headers: &TraceHeaders) -> HashMap<String, String> {
     headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// Reads what [`trace_to_proto`] wrote; keys that are not known are left out.
+#[must_use]
+pub fn trace_from_proto(mut context: HashMap<String, String>) -> TraceHeaders {
+    let mut take = |name| context.remove(name).unwrap_or_default();
+    TraceHeaders { traceparent: take("traceparent"), tracestate: take("tracestate"), baggage: take("baggage") }
+}
+
 /// The frame that asks an agent to end a call.
 #[must_use]
 pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeRequest {

@@ -113,6 +113,10 @@ fn fields_and_headers() {
     let asked = &endpoint.asked()[0];
     assert_eq!(asked.body, r#"{"input":{"before":[],"text":"a"}}"#);
     assert!(asked.headers.contains("authorization: Bearer tiptop-secret\n"), "{}", asked.headers);
+    // It can make its spans part of the run's trace.
+    let trace = result["cases"][0]["traceId"].as_str().expect("a trace");
+    assert!(asked.headers.contains(&format!("traceparent: 00-{trace}-")), "{}", asked.headers);
+    assert!(asked.headers.contains("baggage: forge.run.id="), "{}", asked.headers);
 }
 
 /// An endpoint that does not keep its contract has failed, and it is said how.

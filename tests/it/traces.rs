@@ -322,8 +322,14 @@ fn an_agent_is_judged_by_its_spans() {
         "{first}"
     );
     assert_eq!(first["warnings"].as_array().map(Vec::len), Some(0), "{first}");
-    // What was read from spans is evidence like any other.
+    // The traces at a later time.
     let run = result["runId"].as_str().expect("an id").to_owned();
+    let report = place.run(&["runs", "report", &run, "--otlp-file", "later.jsonl", "--daemon", &url]);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    let spans = Span::of_file(&std::fs::read_to_string(place.path().join("later.jsonl")).expect("a file"));
+    let cases = result["cases"].as_array().map_or(0, Vec::len);
+    assert_eq!(spans.iter().filter(|(.., name)| name == "test_case").count(), cases, "{spans:?}");
+    // What was read from spans is evidence like any other.
     let replay = [&args[..args.len() - 1], &["r2.json", "--replay", &run]].concat();
     let ended = place.run(&replay);
     let again = place.json("r2.json");

@@ -10,6 +10,7 @@ use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::error::did_you_mean;
 use crate::suite::timeout::Timeout;
+use crate::trace::check_template;
 use crate::usage::{Price, Prices, nano_usd};
 
 const NAME: &str = "forge.config.json";
@@ -28,6 +29,7 @@ const KEYS: &[&str] = &[
     "toolRegistryPath",
     "toolMode",
     "prices",
+    "traceUrl",
 ];
 const PRICE_KEYS: &[&str] = &["input", "output", "cacheRead", "cacheWrite"];
 
@@ -107,6 +109,10 @@ impl Config {
             Some(other) => return Err(self.refuse("toolMode", &format!("{other:?} is neither live nor routing-only"))),
         });
         args.prices = self.prices()?;
+        if let Some(url) = self.text("traceUrl")? {
+            check_template(&url).map_err(|why| self.refuse("traceUrl", &format!(": {why}")))?;
+            args.trace_url = args.trace_url.take().or(Some(url));
+        }
         self.fill_snapshot(args)
     }
 

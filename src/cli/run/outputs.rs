@@ -13,6 +13,9 @@ use crate::event::Run;
 use crate::report::Format;
 use crate::wire::control as pb;
 
+/// The artifact with the traces of a run.
+const OTLP: &str = "otlp";
+
 /// Only formats that exist, and only folders that can be written to: a run may take hours, and its results are not lost
 /// for a typing mistake.
 pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
@@ -48,10 +51,18 @@ fn check_formats(files: &[PathBuf]) -> Result<(), CliError> {
 }
 
 /// Writes results of a run that is over.
-pub(in crate::cli) async fn report(client: &Client, run_id: &str, files: &[PathBuf]) -> Result<(), CliError> {
+pub(in crate::cli) async fn report(
+    client: &Client,
+    run_id: &str,
+    files: &[PathBuf],
+    traces: Option<&Path>,
+) -> Result<(), CliError> {
     check_formats(files)?;
     for file in files {
         client.again(async || fetch(client, run_id, "", file).await).await?;
+    }
+    if let Some(file) = traces {
+        client.again(async || fetch_as(client, run_id, OTLP, "", file).await).await?;
     }
     Ok(())
 }
@@ -93,7 +104,7 @@ pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) ->
         client.again(async || fetch(client, &run.run_id, "", file).await).await?;
     }
     if let Some(file) = &args.otlp_file {
-        client.again(async || fetch_as(client, &run.run_id, "otlp", "", file).await).await?;
+        client.again(async || fetch_as(client, &run.run_id, OTLP, "", file).await).await?;
     }
     Ok(())
 }

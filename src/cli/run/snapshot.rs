@@ -16,6 +16,7 @@ use crate::cli::{CliError, Exit};
 use crate::sidecar::http::address::{HeaderFromEnv, HttpUrl};
 use crate::sidecar::http::client::{ClientError, HttpClient};
 use crate::suite;
+use crate::trace::TraceHeaders;
 
 /// Time for the command, and for an answer.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -62,7 +63,8 @@ async fn get(url: &str, headers: &[HeaderFromEnv]) -> Result<Vec<u8>, CliError> 
         ClientError::Tls(_) => failed(error.to_string()),
     })?;
     let connected = CancellationToken::new();
-    let asked = client.exchange(Method::GET, None, MAX_BYTES, &connected);
+    let untraced = TraceHeaders::default();
+    let asked = client.exchange(Method::GET, None, &untraced, MAX_BYTES, &connected);
     let reply = tokio::time::timeout(PATIENCE, asked).await;
     let reply = reply.map_err(|_| failed(format!("{url} gave no answer within {} s", PATIENCE.as_secs())))?;
     let reply = reply.map_err(|trouble| failed(trouble.to_string()))?;

@@ -16,6 +16,7 @@ use tower::util::MapResponseLayer;
 
 use super::address::{HeaderError, HeaderFromEnv, HttpUrl};
 use crate::tls;
+use crate::trace::TraceHeaders;
 
 /// Time to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -91,8 +92,8 @@ impl HttpClient {
         &self.url
     }
 
-    /// Sends a request and reads the answer, of which at most `limit` bytes are taken. `connected` is cancelled when the
-    /// connection is there. The caller keeps the time.
+    /// Sends a request with its place in a trace and reads the answer, of which at most `limit` bytes are taken. `connected` is
+    /// cancelled when the connection is there. The caller keeps the time.
     ///
     /// # Errors
     /// When nothing came back, or too much.
@@ -100,12 +101,17 @@ impl HttpClient {
         &self,
         method: Method,
         body: Option<Vec<u8>>,
+        trace: &TraceHeaders,
         limit: usize,
         connected: &CancellationToken,
     ) -> Result<Reply, Trouble> {
         let send = async || {
             let client = self.client(connected).map_err(|error| Trouble::Unreachable(self.says(&deepest(&error))))?;
             let mut request = client.request(method.clone(), self.url.as_url().clone());
+            // What cannot stand in a header fails no request.
+            for (name, value) in trace.iter().filter(|(_, value)| HeaderValue::from_str(value).is_ok()) {
+                request = request.header(name, value);
+            }
             if let Some(body) = &body {
                 request = request.body(body.clone());
                 if !self.headers.contains_key(CONTENT_TYPE) {

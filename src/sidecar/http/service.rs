@@ -31,6 +31,7 @@ use crate::wire::agent::{
     AgentCard, CancelReason, DescribeRequest, DescribeResponse, InvokeRequest, InvokeResponse, InvokeStart, Limits,
     Message, Role, ToolMode, part,
 };
+use crate::wire::call::trace_from_proto;
 use crate::wire::value::duration_from_proto;
 
 /// Most bytes of an answer: its text must fit into one message to the daemon, with a little around it.
@@ -214,7 +215,9 @@ impl Call {
         let begun = Instant::now();
         let adapter = Arc::clone(&self.adapter);
         let connected = CancellationToken::new();
-        let mut asked = pin!(adapter.client.exchange(Method::POST, Some(body), MAX_BODY_BYTES, &connected));
+        let trace = trace_from_proto(context.trace_context);
+        let exchange = adapter.client.exchange(Method::POST, Some(body), &trace, MAX_BODY_BYTES, &connected);
+        let mut asked = pin!(exchange);
         let mut ears = pin!(listen(frames));
         let mut is_delivered = false;
         loop {
