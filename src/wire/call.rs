@@ -64,11 +64,11 @@ pub fn trace_to_proto(headers: &TraceHeaders) -> HashMap<String, String> {
     headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Reads what [`trace_to_proto`] wrote; keys that are not known are left out.
+/// The place in a trace that a call names; keys that are not known are left out.
 #[must_use]
-pub fn trace_from_proto(mut context: HashMap<String, String>) -> TraceHeaders {
-    let mut take = |name| context.remove(name).unwrap_or_default();
-    TraceHeaders { traceparent: take("traceparent"), tracestate: take("tracestate"), baggage: take("baggage") }
+pub fn trace_from_proto(context: &pb::CallContext) -> TraceHeaders {
+    let value = |name| context.trace_context.get(name).cloned().unwrap_or_default();
+    TraceHeaders { traceparent: value("traceparent"), tracestate: value("tracestate"), baggage: value("baggage") }
 }
 
 /// The frame that asks an agent to end a call.

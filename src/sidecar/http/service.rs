@@ -215,7 +215,7 @@ impl Call {
         let begun = Instant::now();
         let adapter = Arc::clone(&self.adapter);
         let connected = CancellationToken::new();
-        let trace = trace_from_proto(context.trace_context);
+        let trace = trace_from_proto(&context);
         let exchange = adapter.client.exchange(Method::POST, Some(body), &trace, MAX_BODY_BYTES, &connected);
         let mut asked = pin!(exchange);
         let mut ears = pin!(listen(frames));
