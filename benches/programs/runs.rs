@@ -232,7 +232,7 @@ pub(crate) fn hung_calls() {
 }
 
 /// Runs a suite whose cases all pass, and gives the peak memory of forgectl in MiB.
-fn run(folder: &Path, daemon: &str, agent: &str, suite: &str, count: usize, more: &[&str]) -> u64 {
+pub(crate) fn run(folder: &Path, daemon: &str, agent: &str, suite: &str, count: usize, more: &[&str]) -> u64 {
     let parallel = PARALLEL.to_string();
     let mut command = Command::new(FORGECTL);
     command.args(["run", suite, "-n", agent, "--daemon", daemon, "--parallel", &parallel, "-q"]).args(more);

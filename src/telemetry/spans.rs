@@ -191,7 +191,8 @@ fn run_span(subject: &Subject, event: &RunEvent) -> Option<SpanData> {
         KeyValue::new(name::BUNDLE_SHA256, hex::encode(run.spec.bundle)),
         KeyValue::new(name::RUN_STATE, run.state.name()),
     ];
-    let end = run.finished_at.unwrap_or(event.at);
+    // Its last cases are stored a moment after they ended.
+    let end = run.finished_at.map_or(event.at, |finished| finished.max(event.at));
     let mut span = span(subject, subject.trace.run(), None, name::SPAN_RUN.into(), clock(run.created_at), clock(end));
     if let Some(parent) = &subject.trace.parent {
         span.parent_span_id = otel_span_id(parent.span_id);

@@ -46,8 +46,8 @@ fn verdicts(place: &Place, file: &str) -> BTreeMap<String, String> {
     let line = |line: &str| {
         let mut line: serde_json::Value = serde_json::from_str(line).expect("JSON");
         let fields = line.as_object_mut().expect("an object");
-        for timely in ["duration_ms", "attempts"] {
-            fields.remove(timely);
+        for of_this_run in ["duration_ms", "attempts", "trace_id", "span_id"] {
+            fields.remove(of_this_run);
         }
         let id = format!("{} #{}", line["id"], line["repeat"]);
         (id, line.to_string())

@@ -209,12 +209,14 @@ fn what_people_see() {
     );
     let ended = place.run(&["run", "faq.golden.json", "-n", &agent]);
     let millis = regex::Regex::new(r" *\d+ms").unwrap();
-    let steady = |text: &str| millis.replace_all(text, " Nms").into_owned();
+    let trace = regex::Regex::new(r"trace [0-9a-f]{32}").unwrap();
+    let steady = |text: &str| trace.replace_all(&millis.replace_all(text, " Nms"), "trace OF THE RUN").into_owned();
     let stdout = "\
 ═══ faq — golden evals ════════════════════════════════════════════
   ✓ good  about good Nms
   ✗ bad   about bad Nms
     → responseContains: expected 'bye' in response but not found
+      trace OF THE RUN
   ✓ odd Nms
     ⚠ no assertions
 ───────────────────────────────────────────────────────────────────
