@@ -462,6 +462,8 @@ pub struct Exchange {
     pub is_told_whole: bool,
     /// Whether the agent says that all spans of the call were exported, and confirmed.
     pub spans_flushed: bool,
+    /// How long the daemon waited for spans behind the end of the call, which is nobody's time.
+    pub waited: Duration,
 }
 
 /// What an agent says about itself.

@@ -290,11 +290,12 @@ pub fn check_template(template: &str) -> Result<(), String> {
 }
 
 /// Whether `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for content in traces, in any of the words that
-/// instrumentations take.
+/// instrumentations take; `None`: it says nothing.
 #[must_use]
-pub fn captures_content() -> bool {
-    let value = std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").unwrap_or_default();
-    ["true", "1", "span_only", "event_only", "span_and_event"].iter().any(|word| value.eq_ignore_ascii_case(word))
+pub fn captures_content() -> Option<bool> {
+    let value = std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").ok().filter(|it| !it.is_empty())?;
+    let words = ["true", "1", "span_only", "event_only", "span_and_event"];
+    Some(words.iter().any(|word| value.eq_ignore_ascii_case(word)))
 }
 
 #[cfg(test)]

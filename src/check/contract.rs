@@ -266,9 +266,17 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// An assertion that cannot be decided because there may be tool calls that nobody knows of.
+/// How the reason of what is not settled begins.
+pub(super) const UNSETTLED: &str = "there may be more tool calls: ";
+
+/// Whether an assertion could not be decided because there may be tool calls that nobody knows of.
+pub(super) fn is_unsettled(result: &AssertionResult) -> bool {
+    result.outcome == Outcome::Errored && result.reason.starts_with(UNSETTLED)
+}
+
+/// An assertion that cannot be decided for that reason.
 pub(super) fn unsettled(result: AssertionResult, why: &str) -> AssertionResult {
-    let reason = format!("there may be more tool calls: {why}");
+    let reason = format!("{UNSETTLED}{why}");
     AssertionResult { outcome: Outcome::Errored, reason, blame: Some(Blame::Network), ..result }
 }
 

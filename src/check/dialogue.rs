@@ -1,6 +1,7 @@
 //! A dialogue with a simulated user, as a pure machine: the engine asks simulator, agent and validators, and tells here
 //! what came; here is decided which checkpoints are reached and whether the dialogue goes on.
 
+use super::contract::is_unsettled;
 use crate::conversation::Message;
 use crate::suite::{Checkpoint, Dialogue};
 use crate::verdict::{AssertionResult, Blame, Cause, CheckpointResult, Outcome, Turn};
@@ -13,6 +14,8 @@ pub struct Progress<'a> {
     reached: Vec<Option<u32>>,
     /// What came of the claims of each when they were looked at last.
     looked: Vec<Vec<AssertionResult>>,
+    /// Why nobody knows whether a checkpoint was reached, if somebody looked and could not tell.
+    unsettled: Vec<Option<String>>,
     /// The turns that the agent answered.
     turns: Vec<Turn>,
     /// What both sides see.
@@ -46,6 +49,7 @@ impl<'a> Progress<'a> {
             dialogue,
             reached: vec![None; dialogue.checkpoints.len()],
             looked: vec![Vec::new(); dialogue.checkpoints.len()],
+            unsettled: vec![None; dialogue.checkpoints.len()],
             turns: Vec::new(),
             conversation: opening,
         }
@@ -103,7 +107,12 @@ impl<'a> Progress<'a> {
     pub fn look(&mut self, position: usize, results: Vec<AssertionResult>) -> Result<bool, Ending> {
         let checkpoint = &self.dialogue.checkpoints[position];
         let is_reached = results.iter().all(|result| result.outcome == Outcome::Passed);
-        let broken = results.iter().find(|result| result.outcome == Outcome::Errored);
+        // What nobody knows in this turn may be seen in another one.
+        let unsettled = results.iter().find(|result| is_unsettled(result));
+        if let Some(unsettled) = unsettled.filter(|_| !is_reached) {
+            self.unsettled[position] = Some(format!("{}: {}", unsettled.name, unsettled.reason));
+        }
+        let broken = results.iter().find(|result| result.outcome == Outcome::Errored && !is_unsettled(result));
         let broken = broken.cloned();
         self.looked[position] = results;
         if let Some(broken) = broken {
@@ -123,31 +132,47 @@ impl<'a> Progress<'a> {
     /// Whether the dialogue is over, once all checkpoints were looked at: all reached, then the goal, then the limit.
     #[must_use]
     pub fn ending(&self, goal_achieved: bool) -> Option<Ending> {
-        let missing = self.missing();
-        if missing.is_empty() {
+        if self.missing().is_empty() {
             return Some(Ending::Passed);
         }
         if goal_achieved {
             return Some(self.missing_ending());
         }
         let limit = self.dialogue.max_turns;
-        (self.next_turn() > limit).then(|| Ending::Bad {
-            outcome: Outcome::Failed,
-            cause: Cause::MaxTurns,
-            blame: Blame::Agent,
-            error: format!("max turns ({limit}) exceeded"),
+        (self.next_turn() > limit).then(|| {
+            self.unsettled_ending().unwrap_or_else(|| Ending::Bad {
+                outcome: Outcome::Failed,
+                cause: Cause::MaxTurns,
+                blame: Blame::Agent,
+                error: format!("max turns ({limit}) exceeded"),
+            })
+        })
+    }
+
+    /// The end of a dialogue of which nobody knows whether it reached what is missing.
+    fn unsettled_ending(&self) -> Option<Ending> {
+        let open = self.checkpoints().zip(&self.unsettled);
+        let mut open = open.filter(|((checkpoint, reached), _)| checkpoint.required && reached.is_none());
+        open.find_map(|((checkpoint, _), unsettled)| {
+            let why = unsettled.as_ref()?;
+            Some(Ending::Bad {
+                outcome: Outcome::Errored,
+                cause: Cause::CheckpointFailed,
+                blame: Blame::Network,
+                error: format!("checkpoint {} failed: {why}", checkpoint.id),
+            })
         })
     }
 
     /// The end of a dialogue whose user has nothing more to say.
     #[must_use]
     pub fn missing_ending(&self) -> Ending {
-        Ending::Bad {
+        self.unsettled_ending().unwrap_or_else(|| Ending::Bad {
             outcome: Outcome::Failed,
             cause: Cause::MissingCheckpoints,
             blame: Blame::Agent,
             error: format!("missing checkpoints: {}", self.missing().join(", ")),
-        }
+        })
     }
 
     fn missing(&self) -> Vec<&str> {

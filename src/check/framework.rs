@@ -128,7 +128,8 @@ fn settled(claim: &Claim, transcript: &Transcript, result: AssertionResult) -> A
         (_, Outcome::Skipped | Outcome::Errored) => false,
         // A call that was seen stays seen, wanted or not.
         (ClaimKind::ToolCalled { .. }, outcome) => (outcome == Outcome::Passed) == claim.negate,
-        (ClaimKind::ToolResult { .. }, _) => true,
+        // Validators and scripts are given the tool calls.
+        (ClaimKind::ToolResult { .. } | ClaimKind::Agent { .. } | ClaimKind::Script { .. }, _) => true,
         _ => false,
     };
     if may_change { unsettled(result, why) } else { result }

@@ -64,7 +64,8 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         Dialect::Framework => framework::evaluate(&case.claims, &transcript, context.replies),
     };
     let mut warnings = warnings;
-    check_arguments(&transcript.tool_calls, context, &mut assertions, &mut warnings);
+    let open_end = transcript.open_end.as_deref();
+    check_arguments(&transcript.tool_calls, open_end, context, &mut assertions, &mut warnings);
     let mut result = CaseResult {
         outcome: Outcome::Passed,
         cause: None,
@@ -140,6 +141,7 @@ const MAX_ARGUMENT_WARNINGS: usize = 10;
 /// Looks at the arguments of the tool calls: as an assertion behind all others if the run asks for it, else as warnings.
 fn check_arguments(
     calls: &[ToolCall],
+    open_end: Option<&str>,
     context: &Context<'_>,
     assertions: &mut Vec<AssertionResult>,
     warnings: &mut Vec<String>,
@@ -149,9 +151,22 @@ fn check_arguments(
     if context.check_arguments && stopped && !context.all_assertions && context.dialect == Dialect::Contract {
         return;
     }
-    let remarks = remarks_on_arguments(calls, schemas, context.check_arguments);
+    let mut remarks = remarks_on_arguments(calls, schemas, context.check_arguments);
+    remarks.settle(open_end);
     assertions.extend(remarks.assertion);
     warnings.extend(remarks.warnings);
+}
+
+impl Remarks {
+    /// That all arguments fit is not known where there may be more calls.
+    fn settle(&mut self, open_end: Option<&str>) {
+        if let Some(why) = open_end {
+            self.assertion = self.assertion.take().map(|assertion| match assertion.outcome {
+                Outcome::Passed => contract::unsettled(assertion, why),
+                _ => assertion,
+            });
+        }
+    }
 }
 
 /// Looks at the arguments of the tool calls; `fails`: as an assertion, else as warnings.
@@ -203,7 +218,7 @@ pub fn judge_dialogue(
     ending: Ending,
     transcript: Transcript,
     mut warnings: Vec<String>,
-    remarks: Remarks,
+    mut remarks: Remarks,
     strict: bool,
 ) -> CaseResult {
     let (turns, checkpoints) = progress.into_results();
@@ -212,6 +227,7 @@ pub fn judge_dialogue(
         Ending::Passed => (Outcome::Passed, None, None, None),
         Ending::Bad { outcome, cause, blame, error } => (outcome, Some(cause), Some(blame), Some(error)),
     };
+    remarks.settle(transcript.open_end.as_deref());
     warnings.extend(remarks.warnings);
     let mut result = CaseResult {
         outcome,
@@ -235,7 +251,8 @@ pub fn judge_dialogue(
     if let Some(bad) = bad.filter(|bad| bad.outcome == Outcome::Failed || result.outcome == Outcome::Passed)
         && result.outcome != Outcome::Failed
     {
-        result.blame = Some(if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite });
+        let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
+        result.blame = Some(bad.blame.unwrap_or(usual));
         (result.outcome, result.cause) = (bad.outcome, Some(Cause::Assertion));
         result.error = Some(format!("{}: {}", bad.name, bad.reason));
         result.failed_assertion = Some(bad.name.clone());

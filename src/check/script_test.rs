@@ -1,5 +1,6 @@
 //! The verdict on a script test: a function that calls agents itself and says what must hold.
 
+use super::contract::UNSETTLED;
 use super::describe;
 use crate::conversation::{Failure, Transcript};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Turn};
@@ -72,7 +73,7 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
     }
     if let Some(why) = result.transcript.open_end.clone() {
         // Nobody knows what in the script looked at tool calls.
-        let error = Some(format!("there may be more tool calls: {why}"));
+        let error = Some(format!("{UNSETTLED}{why}"));
         end(&mut result, Outcome::Errored, Some(Cause::Assertion), Some(Blame::Network), error);
         return result;
     }

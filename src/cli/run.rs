@@ -520,7 +520,7 @@ async fn run_on(
         replay: args.replay.clone().map(|run_id| Replay { run_id, asks_validators: args.validators }),
         trace_parent: trace::from_environment(args.quiet),
         trace_url: args.trace_url.clone(),
-        capture_content: args.capture_content || captures_content(),
+        capture_content: args.capture_content || captures_content().unwrap_or(false),
         ..RunSpec::new(name, inputs.suites.iter().map(|suite| suite.path.clone()).collect())
     };
     if args.dry_run {

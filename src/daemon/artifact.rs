@@ -198,17 +198,15 @@ impl Traces {
             self.log.store.read(&self.log.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?;
         let Some(last) = events.last() else { return Ok(None) };
         self.after = last.sequence;
-        let mut spans = Vec::new();
+        let mut lines = String::new();
         for event in &events {
+            // A line each: whoever reads them line by line has a limit.
             for group in self.grouper.take(event) {
-                spans.extend(self.grouper.spans(&group));
+                let line = otlp::line(self.grouper.spans(&group), &self.resource);
+                lines += &line.map_err(|error| Status::internal(error.to_string()))?;
             }
         }
-        if spans.is_empty() {
-            return Ok(Some(Vec::new()));
-        }
-        let line = otlp::line(spans, &self.resource);
-        line.map(|line| Some(line.into_bytes())).map_err(|error| Status::internal(error.to_string()))
+        Ok(Some(lines.into_bytes()))
     }
 }
 

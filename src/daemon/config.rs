@@ -88,7 +88,7 @@ impl Config {
             scripts: Limits::default(),
             otlp: Otlp::default(),
             trace_url: None,
-            capture_content: captures_content(),
+            capture_content: captures_content().unwrap_or(false),
             span_wait: SPAN_WAIT,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
@@ -292,7 +292,7 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
         check_template(&url).map_err(|why| value("trace_url", why))?;
         config.trace_url = Some(url);
     }
-    config.capture_content = file.capture_content.unwrap_or(config.capture_content);
+    config.capture_content = captures_content().or(file.capture_content).unwrap_or(false);
     if let Some(wait) = file.span_wait {
         let time = humantime::parse_duration(&wait).ok().filter(|time| *time <= MAX_SPAN_WAIT);
         let problem = || format!("{wait:?} is no duration of at most 5m; write it like 6s");

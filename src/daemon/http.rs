@@ -5,15 +5,18 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use axum::middleware::Next;
 use axum::routing::{get, post};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::manager::Manager;
@@ -22,11 +25,29 @@ use super::receiver::{MAX_REQUEST_BYTES, take};
 /// The content of OTLP/HTTP.
 const PROTOBUF: &str = "application/x-protobuf";
 
+/// Requests that are read at the same time.
+static READING: Semaphore = Semaphore::const_new(8);
+/// Time for a request to come in.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Keeps pages in browsers out: the port speaks HTTP/1, and what answers there runs suites and dials addresses. A browser says
+/// where a request comes from, and sends gRPC's content type nowhere without asking first; no program does the one or lacks the
+/// other.
+pub(super) async fn guard(request: Request, next: Next) -> Response<Body> {
+    let is_ours = matches!(request.uri().path(), "/metrics" | "/v1/traces");
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_posted_elsewhere = request.method() == Method::POST && !is_ours && !kind.starts_with(b"application/grpc");
+    if request.headers().contains_key(ORIGIN) || is_posted_elsewhere {
+        return answer(StatusCode::FORBIDDEN, "text/plain", "this is not for web pages\n");
+    }
+    next.run(request).await
+}
+
 /// The routes. What is not there is told to gRPC clients in their way, to others in theirs.
 pub(super) fn routes(manager: Arc<Manager>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/v1/traces", post(traces).layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES)))
+        .route("/v1/traces", post(traces))
         .fallback(nothing)
         .with_state(manager)
 }
@@ -38,13 +59,23 @@ async fn metrics(State(manager): State<Arc<Manager>>) -> Response<Body> {
     }
 }
 
-async fn traces(State(manager): State<Arc<Manager>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
+async fn traces(State(manager): State<Arc<Manager>>, headers: HeaderMap, body: Body) -> Response<Body> {
     let refuse = |status, why: &str| answer(status, "text/plain", format!("{why}\n"));
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(PROTOBUF) {
         let why = "spans are taken as application/x-protobuf; set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
     }
+    // A request becomes many times as large when it is read.
+    let Ok(_reading) = READING.try_acquire() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again");
+    };
+    let read = axum::body::to_bytes(body, MAX_REQUEST_BYTES);
+    let body = match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return refuse(StatusCode::PAYLOAD_TOO_LARGE, "a request may have 4 MiB"),
+        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end"),
+    };
     let encoding = headers.get(CONTENT_ENCODING).and_then(|encoding| encoding.to_str().ok()).unwrap_or("identity");
     let body = match encoding {
         "identity" => body,

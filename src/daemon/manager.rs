@@ -234,7 +234,8 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(self.job(parts, run.clone(), Done::default()));
+            let grouper = Grouper::new(&run);
+            self.start(self.job(parts, run.clone(), Done::default()), grouper);
         }
         Ok((run, deduplicated))
     }
@@ -317,33 +318,40 @@ impl Manager {
         };
         match parts {
             Ok(parts) => {
-                let done = self.done(&run).await?;
+                let (done, grouper) = self.done(&run).await?;
                 tracing::info!(run = %run.run_id, finished = done.finished.len(), "a run goes on");
                 let is_cancelling = run.state == State::Cancelling;
-                self.start(self.job(parts, run.clone(), done));
+                self.start(self.job(parts, run.clone(), done), grouper);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
             }
             Err(why) => {
                 tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
-                abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}")).await?;
+                let (_, grouper) = self.done(&run).await?;
+                let is_replay = run.spec.replay.is_some();
+                let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
+                let why = format!("the run cannot go on: {why}");
+                abandon(&self.store, run, "NOT_RESUMED", &why, &mut told).await?;
             }
         }
         Ok(())
     }
 
-    /// How far a run came, by its log.
-    async fn done(&self, run: &Run) -> Result<Done, StoreError> {
+    /// How far a run came, by its log; and what of it is open for whoever makes spans.
+    async fn done(&self, run: &Run) -> Result<(Done, Grouper), StoreError> {
+        let mut grouper = Grouper::new(run);
         let results = run.spec.hooks.after.is_some().then(Results::default);
         let mut done = Done { events: run.last_sequence, results, ..Done::default() };
         let mut after = 0;
         loop {
             let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;
-            let Some(last) = events.last() else { return Ok(done) };
+            let Some(last) = events.last() else { return Ok((done, grouper)) };
             after = last.sequence;
             for event in &events {
                 done.take(event);
+                // What is whole was exported then.
+                grouper.take(event);
             }
         }
     }
@@ -356,7 +364,8 @@ impl Manager {
         Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done, spans, span_wait }
     }
 
-    fn start(&self, job: Job) {
+    /// `grouper`: what it is told of the run next.
+    fn start(&self, job: Job, grouper: Grouper) {
         let control = Control::default();
         control.pace(job.run.paused, job.run.concurrency);
         self.lock().insert(job.run.run_id.clone(), control.clone());
@@ -368,23 +377,30 @@ impl Manager {
         let telemetry = self.telemetry.clone();
         self.tasks.spawn(async move {
             let run_id = job.run.run_id.clone();
-            let _permit = tokio::select! {
+            let permit = tokio::select! {
                 permit = permits.acquire_owned() => permit.ok(),
                 // A cancelled run is told so by the engine itself, which then does nothing else.
                 () = control.stopped() => None,
             };
             tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
             let waited = Timestamp::now().duration_since(job.run.created_at);
-            telemetry.metrics.run_begins(Duration::try_from(waited).unwrap_or_default());
-            let grouper = telemetry.exporter.is_some().then(|| Grouper::new(&job.run));
+            let waited = Duration::try_from(waited).ok().filter(|_| job.done.events == 0);
+            telemetry.metrics.run_begins(waited);
+            let mut told = Told { telemetry: telemetry.clone(), is_replay: job.run.spec.replay.is_some(), grouper };
             let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
             let executed = AssertUnwindSafe(execute(job, events, farewells, control)).catch_unwind();
-            let (stored, executed) = tokio::join!(write_log(&store, &run_id, drafts, &telemetry, grouper), executed);
+            let stored = AssertUnwindSafe(write_log(&store, &run_id, drafts, &mut told)).catch_unwind();
+            let (stored, executed) = tokio::join!(stored, executed);
+            // A run whose log nobody writes is over, which is told below.
+            let stored = stored.unwrap_or_else(|_| {
+                tracing::error!(run = %run_id, "writing the log panicked");
+                Ok(())
+            });
             if executed.is_err() {
                 tracing::error!(run = %run_id, "the engine panicked");
             }
             let ended = match stored {
-                Ok(()) => end_if_abandoned(&store, &run_id, stopping.is_cancelled()).await,
+                Ok(()) => end_if_abandoned(&store, &run_id, stopping.is_cancelled(), &mut told).await,
                 Err(error) => Err(error),
             };
             match ended {
@@ -393,9 +409,13 @@ impl Manager {
             }
             telemetry.metrics.run_leaves();
             controls.lock().unwrap_or_else(PoisonError::into_inner).remove(&run_id);
+            drop(permit);
             if let Some(exporter) = &telemetry.exporter {
-                // What people look for when a run is over.
-                exporter.flush().await;
+                // What people look for when a run is over. A daemon that ends waits for all of it at once.
+                tokio::select! {
+                    () = exporter.flush() => {}
+                    () = stopping.cancelled() => {}
+                }
             }
         });
     }
@@ -498,43 +518,56 @@ async fn events_of(
     Ok(found)
 }
 
-/// Stores the events of a run as they come, as many at a time as there are, and tells telemetry of what is stored.
-async fn write_log(
-    store: &Store,
-    run_id: &str,
-    mut drafts: mpsc::Receiver<Draft>,
-    telemetry: &Telemetry,
-    mut grouper: Option<Grouper>,
-) -> Result<(), StoreError> {
-    let mut batch = Vec::new();
-    while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
-        let began = Instant::now();
-        let events = store.append(run_id, &mut batch).await?;
-        telemetry.metrics.events_stored(began.elapsed());
-        for event in &events {
-            telemetry.metrics.take(event);
-            if let (Some(exporter), Some(grouper)) = (&telemetry.exporter, &mut grouper) {
+/// What telemetry is told of a run.
+struct Told {
+    telemetry: Telemetry,
+    is_replay: bool,
+    grouper: Grouper,
+}
+
+impl Told {
+    fn take(&mut self, events: &[Arc<RunEvent>]) {
+        let Self { telemetry, is_replay, grouper } = self;
+        for event in events {
+            telemetry.metrics.take(event, *is_replay);
+            if let Some(exporter) = &telemetry.exporter {
                 for group in grouper.take(event) {
                     exporter.offer(Grouper::count(&group), || grouper.spans(&group));
                 }
             }
         }
     }
+}
+
+/// Stores the events of a run as they come, as many at a time as there are, and tells telemetry of what is stored.
+async fn write_log(
+    store: &Store,
+    run_id: &str,
+    mut drafts: mpsc::Receiver<Draft>,
+    told: &mut Told,
+) -> Result<(), StoreError> {
+    let mut batch = Vec::new();
+    while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
+        let began = Instant::now();
+        let events = store.append(run_id, &mut batch).await?;
+        told.telemetry.metrics.events_stored(began.elapsed());
+        told.take(&events);
+    }
     Ok(())
 }
 
 /// Ends a run whose engine died before it could, so that nobody waits for it for ever. One that is to go on another time is
 /// left as it is.
-async fn end_if_abandoned(store: &Store, run_id: &str, is_stopping: bool) -> Result<(), StoreError> {
+async fn end_if_abandoned(store: &Store, run_id: &str, is_stopping: bool, told: &mut Told) -> Result<(), StoreError> {
     let run = store.run(run_id).await?;
     if run.state.is_final() || is_stopping {
         return Ok(());
     }
-    abandon(store, run, "DAEMON_FAILED", "the daemon failed while it executed this run").await
+    abandon(store, run, "DAEMON_FAILED", "the daemon failed while it executed this run", told).await
 }
 
 /// Ends a run that nobody goes on with.
-async fn abandon(store: &Store, run: Run, reason: &str, message: &str) -> Result<(), StoreError> {
+async fn abandon(store: &Store, run: Run, reason: &str, message: &str, told: &mut Told) -> Result<(), StoreError> {
     let run_id = &run.run_id.clone();
     let fault = Fault {
         code: tonic::Code::Internal.into(),
@@ -545,7 +578,9 @@ async fn abandon(store: &Store, run: Run, reason: &str, message: &str) -> Result
     };
     let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
     let ended = Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) };
-    store.append(run_id, &mut vec![ended]).await.map(drop)
+    let events = store.append(run_id, &mut vec![ended]).await?;
+    told.take(&events);
+    Ok(())
 }
 
 /// What a run needs besides itself.

@@ -167,7 +167,7 @@ impl Daemon {
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
-            .add_routes(routes)
+            .add_routes(Routes::from(routes.prepare().into_axum_router().layer(axum::middleware::from_fn(http::guard))))
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener).with_nodelay(Some(true)),
                 closed.clone().cancelled_owned(),
@@ -193,11 +193,13 @@ impl Daemon {
         manager.farewells().finish().await;
         manager.store().close().await;
         let telemetry = manager.telemetry().clone();
+        let metrics = Arc::clone(&telemetry.metrics);
+        // It waits for a thread of its own.
+        let metrics = tokio::task::spawn_blocking(move || metrics.close());
         if let Some(exporter) = &telemetry.exporter {
             exporter.close().await;
         }
-        // It waits for a thread of its own.
-        let _ = tokio::task::spawn_blocking(move || telemetry.metrics.close()).await;
+        let _ = metrics.await;
         tracing::info!("stopped");
         Ok(())
     }

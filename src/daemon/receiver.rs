@@ -12,7 +12,7 @@ use super::manager::Manager;
 use crate::telemetry::receive::spans;
 
 /// Largest request, in bytes, after it was unzipped.
-pub(super) const MAX_REQUEST_BYTES: usize = 16 << 20;
+pub(super) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// See the module.
 pub(super) struct Receiver {

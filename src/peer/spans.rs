@@ -4,12 +4,13 @@
 //! it. When a call is over, what belongs to it is read and forgotten. That there is no more is never guessed: either the agent confirms it,
 //! or the result says that nobody did.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use super::stream::MAX_TOOL_CALLS;
 use crate::conversation::{Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
 use crate::trace::{SpanId, TraceId};
 
@@ -21,6 +22,8 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_AGE: Duration = Duration::from_mins(10);
 /// How often old spans are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Longest arguments that are compared, in bytes.
+const MAX_COMPARED: usize = 64 << 10;
 /// Most disagreements that are told of one call.
 const MAX_TOLD: usize = 10;
 
@@ -52,6 +55,9 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct Inner {
     traces: HashMap<TraceId, Trace>,
+    /// The traces of awaited calls, by the ids of the calls: a span that names one belongs to it, whatever trace it is in.
+    named: HashMap<String, TraceId>,
+    arrived: u64,
     spans: usize,
     bytes: usize,
     swept: Option<Instant>,
@@ -76,6 +82,8 @@ struct Expected {
 struct Kept {
     at: Instant,
     began: SystemTime,
+    /// Which span it was of all that came: some clocks count milliseconds.
+    arrival: u64,
     tool: Option<ToolCall>,
     asked: Vec<(String, Payload)>,
 }
@@ -100,13 +108,18 @@ impl Inbox {
     #[must_use]
     pub fn expect(self: &Arc<Self>, trace_id: TraceId, span_id: SpanId, invocation_id: &str) -> Awaited {
         let expected = Expected { since: Instant::now(), dropped: 0 };
-        self.lock().traces.entry(trace_id).or_default().calls.insert(span_id, expected);
+        let mut inner = self.lock();
+        inner.traces.entry(trace_id).or_default().calls.insert(span_id, expected);
+        inner.named.insert(invocation_id.to_owned(), trace_id);
+        drop(inner);
         Awaited { inbox: Arc::clone(self), trace_id, span_id, invocation_id: invocation_id.to_owned() }
     }
 
     /// Takes spans; those of traces of which no call is awaited are nobody's. How many were kept, and how many there was no room for.
     pub fn take(&self, spans: impl IntoIterator<Item = SeenSpan>) -> (usize, usize) {
         let now = Instant::now();
+        // Read before the lock is held: what comes in may take its time.
+        let spans: Vec<SeenSpan> = spans.into_iter().collect();
         let mut inner = self.lock();
         inner.sweep(now);
         let (mut kept, mut dropped) = (0, 0);
@@ -129,7 +142,8 @@ impl Inbox {
 impl Inner {
     /// Whether there was room for a span; `None`: nobody wants it, or it is there already.
     fn keep(&mut self, span: SeenSpan, now: Instant) -> Option<bool> {
-        let trace = self.traces.get_mut(&span.trace_id)?;
+        let named = span.invocation_id.as_ref().and_then(|id| self.named.get(id));
+        let trace = self.traces.get_mut(named.unwrap_or(&span.trace_id))?;
         if trace.spans.contains_key(&span.span_id) {
             return None;
         }
@@ -143,10 +157,12 @@ impl Inner {
         if let Some(parent) = span.parent {
             trace.children.entry(parent).or_default().push(span.span_id);
         }
-        if let Some(invocation) = span.invocation_id {
+        // Names that nobody awaits are not kept.
+        if let Some(invocation) = span.invocation_id.filter(|_| named.is_some()) {
             trace.named.entry(invocation).or_default().push(span.span_id);
         }
-        let kept = Kept { at: now, began: span.began, tool: span.tool, asked: span.asked };
+        self.arrived += 1;
+        let kept = Kept { at: now, began: span.began, arrival: self.arrived, tool: span.tool, asked: span.asked };
         trace.spans.insert(span.span_id, kept);
         Some(true)
     }
@@ -159,9 +175,13 @@ impl Inner {
         self.swept = Some(now);
         let (mut spans, mut bytes) = (0, 0);
         for trace in self.traces.values_mut() {
+            if !trace.spans.values().any(|kept| now > kept.at + MAX_AGE) {
+                continue;
+            }
+            let owned = trace.owned();
             let mut oldest = None;
-            trace.spans.retain(|_, kept| {
-                let is_old = now > kept.at + MAX_AGE;
+            trace.spans.retain(|id, kept| {
+                let is_old = now > kept.at + MAX_AGE && !owned.contains(id);
                 if is_old {
                     oldest = Some(oldest.map_or(kept.at, |oldest: Instant| oldest.max(kept.at)));
                     spans += 1;
@@ -203,6 +223,29 @@ impl Inner {
 }
 
 impl Trace {
+    /// The spans that hang below awaited calls, or name one.
+    fn owned(&self) -> HashSet<SpanId> {
+        let mut owned = HashSet::new();
+        let below = self.calls.keys().filter_map(|call| self.children.get(call)).flatten();
+        let mut next: Vec<SpanId> = below.chain(self.named.values().flatten()).copied().collect();
+        while let Some(id) = next.pop() {
+            if owned.insert(id) {
+                next.extend(self.children.get(&id).into_iter().flatten());
+            }
+        }
+        owned
+    }
+
+    /// Spans of tools that came since an awaited call began and belong to none, if it is the only one: whose should they be?
+    fn unplaced(&self) -> u32 {
+        let mut calls = self.calls.values();
+        let (Some(call), None) = (calls.next(), calls.next()) else { return 0 };
+        let owned = self.owned();
+        let lost =
+            self.spans.iter().filter(|(id, kept)| kept.tool.is_some() && kept.at >= call.since && !owned.contains(id));
+        u32::try_from(lost.count()).unwrap_or(u32::MAX)
+    }
+
     /// Notes that a span that came in at that time was not kept: it may have been of any call that was awaited then.
     fn lose(&mut self, at: Instant) {
         for call in self.calls.values_mut().filter(|call| call.since <= at) {
@@ -220,11 +263,13 @@ impl Awaited {
         }
         let mut inner = self.inbox.lock();
         let mut found = inner.read(self.trace_id, self.span_id, &self.invocation_id);
-        let call = inner.traces.get(&self.trace_id).and_then(|trace| trace.calls.get(&self.span_id));
-        let dropped = call.map_or(0, |call| call.dropped);
+        let trace = inner.traces.get(&self.trace_id);
+        let unplaced = trace.map_or(0, Trace::unplaced);
+        let call = trace.and_then(|trace| trace.calls.get(&self.span_id));
+        let mut dropped = call.map_or(0, |call| call.dropped).saturating_add(unplaced);
         drop(inner);
         let spans = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        found.sort_by_key(|kept| kept.began);
+        found.sort_by_key(|kept| (kept.began, kept.arrival));
         let asked: HashMap<String, Payload> = found.iter_mut().flat_map(|kept| kept.asked.drain(..)).collect();
         let mut tool_calls: Vec<ToolCall> = found.into_iter().filter_map(|kept| kept.tool).collect();
         for call in &mut tool_calls {
@@ -234,6 +279,10 @@ impl Awaited {
             if let Some(params) = asked.get(&call.call_id).filter(|_| !is_whole) {
                 call.params = Some(params.clone());
             }
+        }
+        if tool_calls.len() > MAX_TOOL_CALLS {
+            dropped = dropped.saturating_add(u32::try_from(tool_calls.len() - MAX_TOOL_CALLS).unwrap_or(u32::MAX));
+            tool_calls.truncate(MAX_TOOL_CALLS);
         }
         number(&mut tool_calls);
         let waited = if confirmed { Duration::ZERO } else { began.elapsed() };
@@ -246,6 +295,7 @@ impl Drop for Awaited {
         let mut inner = self.inbox.lock();
         // What came too late is nobody's.
         inner.read(self.trace_id, self.span_id, &self.invocation_id);
+        inner.named.remove(&self.invocation_id);
         let Some(trace) = inner.traces.get_mut(&self.trace_id) else { return };
         trace.calls.remove(&self.span_id);
         if trace.calls.is_empty()
@@ -288,7 +338,7 @@ fn size_of(tool: Option<&ToolCall>, asked: &[(String, Payload)]) -> usize {
 #[must_use]
 pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<String> {
     let why_open = if evidence.dropped > 0 {
-        Some(format!("{} spans of agents were dropped, and some may have been of this call", evidence.dropped))
+        Some(format!("{} spans found no room or no place, and may have been of this call", evidence.dropped))
     } else if evidence.confirmed {
         None
     } else {
@@ -313,18 +363,27 @@ pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<St
 /// a name are taken in their order.
 fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
     let mut seen: Vec<Option<&ToolCall>> = evidence.tool_calls.iter().map(Some).collect();
+    let by_id: HashMap<(&str, &str), usize> =
+        evidence.tool_calls.iter().enumerate().map(|(place, call)| ((&*call.call_id, &*call.name), place)).collect();
     let mut open: Vec<&ToolCall> = Vec::new();
     let mut pairs: Vec<(&ToolCall, &ToolCall)> = Vec::new();
     for call in claimed {
-        let same = seen.iter_mut().find(|it| it.is_some_and(|it| it.call_id == call.call_id && it.name == call.name));
-        match same.and_then(Option::take) {
+        let same = by_id.get(&(call.call_id.as_str(), call.name.as_str()));
+        match same.and_then(|place| seen[*place].take()) {
             Some(span) => pairs.push((call, span)),
             None => open.push(call),
         }
     }
+    let mut by_name: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for (place, call) in seen.iter().enumerate() {
+        if let Some(call) = call {
+            by_name.entry(&call.name).or_default().push_back(place);
+        }
+    }
     let mut missing = Vec::new();
     for call in open {
-        match seen.iter_mut().find(|it| it.is_some_and(|it| it.name == call.name)).and_then(Option::take) {
+        let place = by_name.get_mut(call.name.as_str()).and_then(VecDeque::pop_front);
+        match place.and_then(|place| seen[place].take()) {
             Some(span) => pairs.push((call, span)),
             None => missing.push(call),
         }
@@ -344,7 +403,9 @@ fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
             told.push(format!("spans: {:?} ({}) {told_so} as claimed, and {seen_so} as seen", call.name, call.call_id));
         }
         let differs = match (&call.params, &span.params) {
-            (Some(Payload::Json(told)), Some(Payload::Json(seen))) => told.parse() != seen.parse(),
+            (Some(Payload::Json(told)), Some(Payload::Json(seen))) => {
+                told.as_str().len().max(seen.as_str().len()) <= MAX_COMPARED && told.parse() != seen.parse()
+            }
             _ => false,
         };
         if differs {

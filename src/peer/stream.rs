@@ -189,7 +189,7 @@ impl Recording {
         };
         let model = self.model.filter(|model| !model.is_empty());
         let spans_flushed = self.finished.as_ref().is_some_and(|finished| finished.spans_flushed);
-        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed }
+        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed, waited: Duration::ZERO }
     }
 
     fn turn(&mut self, model: &str, usage: Option<&Usage>) {

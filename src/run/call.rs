@@ -36,8 +36,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const DEFAULT_MESSAGE_LIMIT: u64 = 4 << 20;
 /// Most results of tools that wait for an agent to read them.
 const MAX_WAITING_RESULTS: usize = 1_000;
-/// What agents declare that export spans of what they do.
-const EXPORTS_SPANS: [&str; 2] = ["spans.export", FROM_SPANS];
+/// What agents declare that export spans of what they do to wherever runs are looked at.
+const EXPORTS_SPANS: &str = "spans.export";
 /// What agents declare whose spans are evidence.
 const FROM_SPANS: &str = "tools.from_spans";
 /// Time an agent has to end the stream after `finished`.
@@ -76,10 +76,10 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         None => watched(&call).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
     };
-    if exchange.failure == Some(Failure::Cancelled) {
-        // It says nothing about the agent.
-        return Ok(exchange);
-    }
+    // Connecting is not part of it, and neither is what the daemon waited for afterwards.
+    let took = exchange.transcript.duration;
+    let ended_at = Timestamp::now().checked_sub(took + exchange.waited);
+    let began = if took.is_zero() { began } else { ended_at.unwrap_or(began).max(began) };
     let ended = CallEnd {
         to,
         digest,
@@ -90,7 +90,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         invocation_id: call.invocation.invocation_id.clone(),
         conversation_id: call.invocation.conversation_id.clone(),
         began: Some(began),
-        exports_spans: EXPORTS_SPANS.iter().any(|capability| call.callee.can(capability)),
+        exports_spans: call.callee.can(EXPORTS_SPANS),
         input: if call.shared.spec.capture_content { without_files(&call.invocation.messages) } else { Vec::new() },
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
@@ -114,6 +114,7 @@ async fn watched(call: &Call<'_>) -> Result<Exchange, LogClosed> {
         () = shared.control.cancel.cancelled() => return Ok(Exchange { failure: Some(Failure::Cancelled), ..exchange }),
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
+    exchange.waited = read.waited;
     exchange.warnings.extend(reconcile(&mut exchange.transcript, &read));
     shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
     Ok(exchange)

@@ -217,10 +217,12 @@ async fn standard(
     let exchange =
         call(Call { shared, callee: &shared.callee, case: case_ref, invocation, stubs, deadline: started.deadline })
             .await?;
+    // What was waited for besides is nobody's time.
+    let deadline = started.deadline + exchange.waited;
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
-        let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, started.deadline);
+        let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, deadline);
         tokio::select! {
             biased;
             () = shared.control.cancel.cancelled() => {
@@ -234,7 +236,7 @@ async fn standard(
     };
     // Whoever was asked last had what the others left of the time.
     let is_silent = replies.values().any(|reply| matches!(reply, Reply::Failed { .. }));
-    let is_late = is_silent && Instant::now() >= started.deadline;
+    let is_late = is_silent && Instant::now() >= deadline;
     if is_late && clock.culprit(Blame::Validator) == Blame::Agent && clock.culprit(Blame::Script) == Blame::Agent {
         let exchange = Exchange { failure: Some(Failure::Timeout), ..exchange };
         return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);

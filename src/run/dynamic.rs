@@ -50,6 +50,8 @@ struct Record {
     /// Bytes that the simulator said.
     said: usize,
     clock: Clock,
+    /// When the time of the case is up: spans that were waited for are nobody's time.
+    deadline: Instant,
 }
 
 impl Record {
@@ -76,10 +78,11 @@ pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
         bytes: 0,
         said: 0,
         clock: Clock::default(),
+        deadline: case.started.deadline,
     };
     let mut ending = play(case, &mut progress, &mut record, first).await?;
     record.transcript.duration = record.began.elapsed();
-    if Instant::now() >= case.started.deadline {
+    if Instant::now() >= record.deadline {
         ending = fairly(ending, &record.clock, &case.started.timeout.written);
     }
     let remarks = remarks(case.shared, &record.transcript).await;
@@ -126,7 +129,7 @@ async fn play(
         let is_first = first.is_some();
         let input = match first.take() {
             Some(message) => Ok(Input { message: Some(message), is_last: false }),
-            None => next_input(case, progress, turn).await,
+            None => next_input(case, progress, turn, record.deadline).await,
         };
         record.clock.add(Blame::Simulator, asked.elapsed());
         let input = match input {
@@ -146,9 +149,10 @@ async fn play(
         }
         progress.say(message);
         let asked = Instant::now();
-        let Exchange { transcript, failure, warnings, model, .. } =
-            invoke(case, progress, turn, &conversation_id).await?;
-        record.clock.add(Blame::Agent, asked.elapsed());
+        let Exchange { transcript, failure, warnings, model, waited, .. } =
+            invoke(case, progress, turn, &conversation_id, record.deadline).await?;
+        record.deadline += waited;
+        record.clock.add(Blame::Agent, asked.elapsed().saturating_sub(waited));
         record.bytes += size_of_turn(&transcript);
         let too_long = format!("its answers and tool calls have more than {MAX_RECORD} bytes in all turns");
         if let Some(failure) = failure.or_else(|| (record.bytes > MAX_RECORD).then_some(Failure::Protocol(too_long))) {
@@ -162,7 +166,7 @@ async fn play(
         if let Some(said) = progress.last_turn() {
             case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await?;
         }
-        let checked = checkpoints(case, progress, turn, &transcript, &mut record.clock).await?;
+        let checked = checkpoints(case, progress, turn, &transcript, record).await?;
         record.add(transcript, warnings);
         if let Err(ending) = checked {
             return Ok(ending);
@@ -185,7 +189,7 @@ fn left(progress: &Progress<'_>) -> Ending {
 }
 
 /// Asks the simulator; an error is how the dialogue ends without an input.
-async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Result<Input, Ending> {
+async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadline: Instant) -> Result<Input, Ending> {
     let simulator = &case.dialogue.simulator;
     let options = with_test_mode(simulator.options.as_ref(), "simulator", Some(turn));
     let asked = NextInput {
@@ -201,7 +205,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32) -> Res
         options: &options,
     };
     let digest = digest_of_input(&asked);
-    let belongs = belongs(case, turn).asking(&case.shared.trace);
+    let belongs = belongs(case, turn, deadline).asking(&case.shared.trace);
     let (asked_at, began) = (Timestamp::now(), Instant::now());
     let input = match &case.shared.evidence {
         Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
@@ -255,8 +259,8 @@ fn simulator_error(why: &str) -> Ending {
     }
 }
 
-fn belongs(case: &Drive<'_>, turn: u32) -> Belongs {
-    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, case.started.deadline)
+fn belongs(case: &Drive<'_>, turn: u32, deadline: Instant) -> Belongs {
+    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, deadline)
 }
 
 /// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.
@@ -317,6 +321,7 @@ async fn invoke(
     progress: &Progress<'_>,
     turn: u32,
     conversation_id: &str,
+    deadline: Instant,
 ) -> Result<Exchange, LogClosed> {
     let shared = case.shared;
     let invocation = Invocation {
@@ -336,7 +341,6 @@ async fn invoke(
         max_model_turns: None,
         budget: case.started.timeout.duration,
     };
-    let deadline = case.started.deadline;
     call(Call { shared, callee: &shared.callee, case: case.case_ref, invocation, stubs: None, deadline }).await
 }
 
@@ -346,9 +350,9 @@ async fn checkpoints(
     progress: &mut Progress<'_>,
     turn: u32,
     transcript: &Transcript,
-    clock: &mut Clock,
+    record: &mut Record,
 ) -> Result<Result<(), Ending>, LogClosed> {
-    let belongs = belongs(case, turn);
+    let belongs = belongs(case, turn, record.deadline);
     let mut from = 0;
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
@@ -356,7 +360,7 @@ async fn checkpoints(
         let replies = tokio::select! {
             biased;
             () = case.shared.control.cancel.cancelled() => return Ok(Err(ending_of(Failure::Cancelled, None))),
-            replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, clock) => replies,
+            replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, &mut record.clock) => replies,
         };
         let results = evaluated(case.loaded, position, transcript, replies).await;
         match progress.look(position, results) {

@@ -27,8 +27,9 @@ pub(super) struct Journal {
     events: mpsc::Sender<Draft>,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
-    /// Whether cases passed, each in all its repetitions, by suite and id: for the comparison with a baseline.
-    passed: Arc<Mutex<HashMap<CaseKey, bool>>>,
+    /// Whether cases passed, each in all its repetitions, by suite and id: for the comparison with a baseline. `None`: there is
+    /// none.
+    passed: Option<Arc<Mutex<HashMap<CaseKey, bool>>>>,
 }
 
 /// Suite and id of a case.
@@ -36,7 +37,7 @@ type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
-    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done) -> Self {
+    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done, is_compared: bool) -> Self {
         let mut passed: HashMap<CaseKey, bool> = HashMap::new();
         for ((suite, id, _), Finished { outcome, .. }) in &done.finished {
             if matches!(outcome, Outcome::Passed | Outcome::Failed) {
@@ -44,7 +45,8 @@ impl Journal {
                 *all &= *outcome == Outcome::Passed;
             }
         }
-        Self { events, run: Arc::new(Mutex::new(run)), passed: Arc::new(Mutex::new(passed)) }
+        let passed = is_compared.then(|| Arc::new(Mutex::new(passed)));
+        Self { events, run: Arc::new(Mutex::new(run)), passed }
     }
 
     /// Whether every case has its end.
@@ -61,7 +63,7 @@ impl Journal {
     /// Whether a case passed; `None` when it has no verdict.
     pub(super) fn passed(&self, suite: &str, id: &str) -> Option<bool> {
         let key = (Arc::from(suite), Arc::from(id));
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+        self.passed.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
 
     /// Notes how the suites stand to the tools of today.
@@ -125,13 +127,12 @@ impl Journal {
             return Ok(());
         }
         self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
-        if let (Payload::CaseFinished(result), Some(case)) = (&draft.payload, &draft.case)
+        if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.passed, &draft.payload, &draft.case)
             && matches!(result.outcome, Outcome::Passed | Outcome::Failed)
         {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
             let passed = result.outcome == Outcome::Passed;
-            self.passed
-                .lock()
+            all.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .entry(key)
                 .and_modify(|all| *all &= passed)

@@ -360,7 +360,7 @@ pub async fn execute(
     let mut run = job.run.clone();
     run.state = State::Running;
     run.agent_endpoint = job.agent.url.clone();
-    let journal = Journal::new(events, run.clone(), &job.done);
+    let journal = Journal::new(events, run.clone(), &job.done, !job.baselines.is_empty());
     if job.done.events == 0 {
         journal.run(Payload::RunStarted(Box::new(run))).await?;
     }

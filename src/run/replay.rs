@@ -84,6 +84,11 @@ impl Index {
                 self.next.remove(case);
                 return;
             }
+            // One that was cancelled has no answer to play back.
+            Payload::CallEnded(ended) if ended.failure == Some(Failure::Cancelled) => {
+                self.next.insert(case.clone(), event.sequence + 1);
+                return;
+            }
             Payload::CallEnded(ended) => {
                 let first = self.next.insert(case.clone(), event.sequence + 1);
                 (&ended.to, &ended.digest, first.unwrap_or(event.sequence))

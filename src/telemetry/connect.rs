@@ -9,7 +9,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 
 use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
 use opentelemetry_otlp::{
-    LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    LogExporter, MetricExporter, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use tokio::runtime::Handle;
 use tonic::metadata::{MetadataKey, MetadataMap};
@@ -138,7 +138,7 @@ impl Exporters {
 /// Where a signal goes, and how.
 struct Place<'a> {
     signal: Signal,
-    otlp: &'a Otlp,
+    headers: BTreeMap<String, String>,
     protocol: Protocol,
     /// The address of the configuration, unless a variable names another.
     configured: Option<&'a str>,
@@ -156,8 +156,13 @@ impl<'a> Place<'a> {
             None | Some("otlp") => {}
             Some("none") => return Ok(None),
             Some(other) => {
-                let variable = format!("OTEL_{}_EXPORTER", signal.name().to_uppercase());
-                return Err(TelemetryError(format!("{variable} is {other:?}; there are otlp and none")));
+                // It may be meant for other programs in the same environment.
+                tracing::warn!(
+                    signal = signal.name(),
+                    exporter = other,
+                    "only otlp is exported to: this is not exported"
+                );
+                return Ok(None);
             }
         }
         let own = signal.variable("OTEL_EXPORTER_OTLP", "ENDPOINT");
@@ -171,24 +176,29 @@ impl<'a> Place<'a> {
             let hint = "write it like http://127.0.0.1:4318";
             return Err(TelemetryError(format!("{address:?} is no address of a receiver; {hint}")));
         }
+        let is_configured = own.is_none() && common.is_none();
         let is_secure = scheme == Some("https");
         let named =
             signal.variable("OTEL_EXPORTER_OTLP", "PROTOCOL").or_else(|| variable("OTEL_EXPORTER_OTLP_PROTOCOL"));
         let protocol = match named {
-            Some(name) => Protocol::named(&name).ok_or_else(|| {
-                TelemetryError(format!("the protocol {name:?} is not spoken; there are grpc and http/protobuf"))
-            })?,
-            None => otlp.protocol.unwrap_or(Protocol::Http),
+            Some(name) => Protocol::named(&name).unwrap_or_else(|| {
+                tracing::warn!(protocol = name, "this is not spoken: spans are exported as http/protobuf");
+                Protocol::Http
+            }),
+            None => otlp.protocol.filter(|_| is_configured).unwrap_or(Protocol::Http),
         };
-        let is_configured = own.is_none() && common.is_none();
         let configured = configured.filter(|_| is_configured);
-        Ok(Some(Self { signal, otlp, protocol, configured, is_secure }))
+        // What is sent along may be a secret, and is meant for one receiver.
+        let headers = if is_configured { otlp.headers.clone() } else { BTreeMap::new() };
+        Ok(Some(Self { signal, headers, protocol, configured, is_secure }))
     }
 
     fn grpc<B: WithExportConfig + WithTonicConfig>(&self, builder: B) -> Result<B, TelemetryError> {
-        let mut builder = builder.with_protocol(opentelemetry_otlp::Protocol::Grpc);
+        // Whoever sends tries again.
+        let mut builder =
+            builder.with_protocol(opentelemetry_otlp::Protocol::Grpc).with_retry_policy(RetryPolicy::disabled());
         let mut metadata = MetadataMap::new();
-        for (name, value) in &self.otlp.headers {
+        for (name, value) in &self.headers {
             let bad = || TelemetryError(format!("the header {name:?} cannot be sent"));
             let key: MetadataKey<_> = name.to_lowercase().parse().map_err(|_| bad())?;
             metadata.insert(key, value.parse().map_err(|_| bad())?);
@@ -215,10 +225,11 @@ impl<'a> Place<'a> {
             .build()
             .map_err(|error| failed(error.to_string()))?;
         let client = OnRuntime { client: Arc::new(client), runtime: Handle::current() };
-        let headers: HashMap<String, String> = self.otlp.headers.clone().into_iter().collect();
+        let headers: HashMap<String, String> = self.headers.clone().into_iter().collect();
         let builder = builder
             .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
             .with_http_client(client)
+            .with_retry_policy(RetryPolicy::disabled())
             .with_headers(headers);
         Ok(match self.configured {
             Some(endpoint) => {

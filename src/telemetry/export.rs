@@ -3,7 +3,7 @@
 //! One task sends. A receiver that fails is tried again after pauses that grow; meanwhile the queue fills, and then nothing is
 //! even made any more.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,10 +21,14 @@ use super::semconv;
 
 /// Most spans that wait to be sent.
 const WAITING_SPANS: usize = 16_384;
+/// Most bytes of spans that wait, about.
+const WAITING_BYTES: usize = 32 << 20;
 /// Most groups of spans that wait.
-const WAITING: usize = 4_096;
-/// Spans of one export, about.
+const WAITING: usize = 16_384;
+/// Most spans of one export.
 const BATCH: usize = 512;
+/// Most bytes of one export, about: receivers take 4 MiB.
+const BATCH_BYTES: usize = 2 << 20;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(200);
 /// How often a batch is tried.
@@ -47,8 +51,11 @@ pub struct Exporter {
 /// What exporting came to so far.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Spans in the queue.
+    /// Spans in the queue, and their bytes.
     waiting: AtomicUsize,
+    waiting_bytes: AtomicUsize,
+    /// Whether it was told that there is no room.
+    is_full: AtomicBool,
     exported: AtomicU64,
     dropped: AtomicU64,
     /// Somebody waits for what is in the queue: nothing lingers now.
@@ -57,7 +64,7 @@ struct Shared {
 
 #[derive(Debug)]
 enum Work {
-    Spans(Vec<SpanData>),
+    Spans(Vec<SpanData>, usize),
     /// Everything before it is sent or dropped.
     Flushed(oneshot::Sender<()>),
 }
@@ -78,13 +85,25 @@ impl Exporter {
 
     /// Takes so many spans, which are only made if there is room for them.
     pub fn offer(&self, count: usize, make: impl FnOnce() -> Vec<SpanData>) {
-        let has_room = self.shared.waiting.load(Ordering::Relaxed) + count <= WAITING_SPANS;
+        let shared = &self.shared;
+        let waiting = shared.waiting.load(Ordering::Relaxed);
+        // What is larger than the queue has room in an empty one.
+        let has_room = (waiting == 0 || waiting + count <= WAITING_SPANS)
+            && shared.waiting_bytes.load(Ordering::Relaxed) < WAITING_BYTES;
         match self.queue.try_reserve() {
             Ok(place) if has_room => {
-                self.shared.waiting.fetch_add(count, Ordering::Relaxed);
-                place.send(Work::Spans(make()));
+                let spans = make();
+                let bytes = spans.iter().map(size_of).sum();
+                shared.waiting.fetch_add(spans.len(), Ordering::Relaxed);
+                shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+                place.send(Work::Spans(spans, bytes));
             }
-            _ => self.shared.drop_spans(count),
+            _ => {
+                shared.drop_spans(count);
+                if !shared.is_full.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("no more spans can wait to be exported; what comes is dropped and counted");
+                }
+            }
         }
     }
 
@@ -107,6 +126,13 @@ impl Exporter {
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             task.abort();
+            // What it still held is lost, too.
+            let _ = task.await;
+        }
+        self.shared.drop_spans(self.shared.waiting.swap(0, Ordering::Relaxed));
+        let lost = self.dropped();
+        if lost > 0 {
+            tracing::warn!(lost, exported = self.exported(), "spans were lost");
         }
     }
 
@@ -150,16 +176,16 @@ struct Sender {
 impl Sender {
     async fn run(mut self, mut work: mpsc::Receiver<Work>) {
         while let Some(first) = work.recv().await {
-            let mut batch = Vec::new();
+            let (mut batch, mut bytes) = (Vec::new(), 0);
             let mut flushed = match first {
-                Work::Spans(spans) => {
-                    batch = spans;
+                Work::Spans(spans, size) => {
+                    (batch, bytes) = (spans, size);
                     None
                 }
                 Work::Flushed(done) => Some(done),
             };
             let until = Instant::now() + LINGER;
-            while flushed.is_none() && batch.len() < BATCH {
+            while flushed.is_none() && batch.len() < BATCH && bytes < BATCH_BYTES {
                 let more = tokio::select! {
                     biased;
                     more = work.recv() => more,
@@ -167,14 +193,19 @@ impl Sender {
                     () = tokio::time::sleep_until(until) => None,
                 };
                 match more {
-                    Some(Work::Spans(spans)) => batch.extend(spans),
+                    Some(Work::Spans(spans, size)) => {
+                        batch.extend(spans);
+                        bytes += size;
+                    }
                     Some(Work::Flushed(done)) => flushed = Some(done),
                     None => break,
                 }
             }
-            if !batch.is_empty() {
-                self.send(batch).await;
+            while !batch.is_empty() {
+                let rest = batch.split_off(fitting(&batch));
+                self.send(std::mem::replace(&mut batch, rest)).await;
             }
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             if let Some(done) = flushed {
                 let _ = done.send(());
             }
@@ -219,6 +250,7 @@ impl Sender {
                             "spans are exported again"
                         );
                     }
+                    self.shared.is_full.store(false, Ordering::Relaxed);
                     self.failures = 0;
                     if let Some(logs) = &self.logs {
                         logs.send(&batch, self.timeout).await;
@@ -238,6 +270,29 @@ impl Sender {
         }
         false
     }
+}
+
+/// How many spans at the beginning fit an export; at least one.
+fn fitting(spans: &[SpanData]) -> usize {
+    let mut bytes = 0;
+    let fits = spans.iter().take(BATCH).take_while(|span| {
+        bytes += size_of(span);
+        bytes <= BATCH_BYTES
+    });
+    fits.count().max(1)
+}
+
+/// Bytes of a span, about.
+fn size_of(span: &SpanData) -> usize {
+    let text = |value: &opentelemetry::Value| match value {
+        opentelemetry::Value::String(text) => text.as_str().len(),
+        _ => 16,
+    };
+    let of = |attributes: &[opentelemetry::KeyValue]| -> usize {
+        attributes.iter().map(|it| it.key.as_str().len() + text(&it.value)).sum()
+    };
+    let events: usize = span.events.iter().map(|event| 32 + of(&event.attributes)).sum();
+    200 + span.name.len() + of(&span.attributes) + events
 }
 
 /// Waits until the daemon ends, and its time for what waits is over.

@@ -114,10 +114,12 @@ impl Metrics {
             .build();
     }
 
-    /// A run begins, so long after it was created.
-    pub fn run_begins(&self, waited: Duration) {
+    /// A run begins, so long after it was created; `None`: it goes on.
+    pub fn run_begins(&self, waited: Option<Duration>) {
         self.running.add(1, &[]);
-        self.run_wait.record(waited.as_secs_f64(), &[]);
+        if let Some(waited) = waited {
+            self.run_wait.record(waited.as_secs_f64(), &[]);
+        }
     }
 
     /// A run is left: it ended, or goes on another time.
@@ -137,9 +139,10 @@ impl Metrics {
         }
     }
 
-    /// Counts what an event of a run says.
-    pub fn take(&self, event: &RunEvent) {
+    /// Counts what an event of a run says; what a replay plays back was called another time.
+    pub fn take(&self, event: &RunEvent, is_replay: bool) {
         match &event.payload {
+            Payload::CallEnded(_) | Payload::PartySaid(_) if is_replay => {}
             Payload::CaseFinished(result) => {
                 let mut attributes = vec![KeyValue::new(semconv::CASE_OUTCOME, result.outcome.name())];
                 attributes.extend(result.cause.map(|cause| KeyValue::new(semconv::CASE_CAUSE, cause.name())));

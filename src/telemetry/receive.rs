@@ -14,6 +14,8 @@ use crate::trace::{INVOCATION_ID, SpanId, TraceId};
 
 /// Longest name or id that is kept, in bytes.
 const MAX_NAME: usize = 1 << 10;
+/// Longest id of a call: ours are UUIDs.
+const MAX_INVOCATION: usize = 64;
 /// Longest arguments or result, in bytes; longer ones are kept as text that is no JSON.
 const MAX_CONTENT: usize = 1 << 20;
 /// Most tool calls that are read of one answer of a model.
@@ -32,7 +34,7 @@ fn seen(span: &Span) -> Option<SeenSpan> {
         trace_id: TraceId::from_slice(&span.trace_id)?,
         span_id: SpanId::from_slice(&span.span_id)?,
         parent: SpanId::from_slice(&span.parent_span_id),
-        invocation_id: text(span, INVOCATION_ID).map(str::to_owned),
+        invocation_id: text(span, INVOCATION_ID).filter(|id| id.len() <= MAX_INVOCATION).map(str::to_owned),
         began: SystemTime::UNIX_EPOCH + Duration::from_nanos(span.start_time_unix_nano),
         tool: tool(span),
         asked: asked(span),

@@ -124,7 +124,7 @@ pub const TOOL_DESCRIPTION: &str = "gen_ai.tool.description";
 pub const TOOL_CALL_ARGUMENTS: &str = "gen_ai.tool.call.arguments";
 /// What it answered; content.
 pub const TOOL_CALL_RESULT: &str = "gen_ai.tool.call.result";
-/// `agent` or `stub`: who answered.
+/// `agent` or `stub`: who answered; `span`: the call was read from a span of the agent.
 pub const TOOL_SOURCE: &str = "forge.tool.source";
 
 // Content, which is there only if it was asked for.

@@ -105,7 +105,11 @@ impl Grouper {
         let Some(case) = &event.case else {
             match &event.payload {
                 Payload::AgentDescribed(card) => self.subject.card = Some((**card).clone()),
-                Payload::RunFinished(_) => return vec![Group::Run(Arc::clone(event))],
+                Payload::RunFinished(_) => {
+                    // Those that have no end have been cut off.
+                    let open = self.open.drain().map(|(_, events)| Group::Attempt(events));
+                    return open.chain([Group::Run(Arc::clone(event))]).collect();
+                }
                 _ => {}
             }
             return Vec::new();
@@ -137,18 +141,23 @@ impl Grouper {
     pub fn count(group: &Group) -> usize {
         let Group::Attempt(events) = group else { return 1 };
         let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
-        let (mut count, mut steps, mut turns) = (1, 0, Vec::new());
+        let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
         for event in events {
             match &event.payload {
                 Payload::Agent(said) => {
                     let is_step =
                         matches!(said.kind, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. });
                     steps += usize::from(is_step);
+                    told |= matches!(said.kind, AgentEventKind::ToolStarted { .. });
+                    continue;
+                }
+                Payload::SpansRead(read) if !told => {
+                    steps += read.tool_calls.len();
                     continue;
                 }
                 Payload::CallEnded(ended) => {
                     count += 1 + if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
-                    steps = 0;
+                    (steps, told) = (0, false);
                 }
                 Payload::PartySaid(_) => count += 1,
                 _ => continue,
@@ -223,8 +232,10 @@ struct Attempt<'a> {
     /// Things that happened, for the span of the case.
     events: Vec<Event>,
     tool_mode: ToolMode,
-    /// Position in `spans` of the last call of the agent in each turn, with its turn.
-    calls: Vec<(u32, usize)>,
+    /// Span of the first call of the case itself.
+    first: OtelSpanId,
+    /// Calls of the agent under test: turn, position in `spans`, conversation.
+    calls: Vec<(u32, usize, &'a str)>,
     /// Turns, with when they began and ended.
     turns: Vec<(u32, SystemTime, SystemTime)>,
     is_dialogue: bool,
@@ -236,10 +247,12 @@ impl<'a> Attempt<'a> {
     fn spans(subject: &'a Subject, events: &'a [Arc<RunEvent>]) -> Vec<SpanData> {
         let Some((first, last)) = events.first().zip(events.last()) else { return Vec::new() };
         let Some(case) = &first.case else { return Vec::new() };
-        let (mode, tool_mode) = match &first.payload {
-            Payload::CaseStarted { mode, tool_mode, .. } => (mode.as_str(), *tool_mode),
+        let (mode, tool_mode, first_call) = match &first.payload {
+            Payload::CaseStarted { mode, tool_mode, invocation_id } => {
+                (mode.as_str(), *tool_mode, invocation_id.as_str())
+            }
             // It was never started.
-            _ => ("", ToolMode::Live),
+            _ => ("", ToolMode::Live, ""),
         };
         let mut attempt = Self {
             subject,
@@ -249,6 +262,7 @@ impl<'a> Attempt<'a> {
             spans: Vec::new(),
             events: Vec::new(),
             tool_mode,
+            first: otel_span_id(SpanId::of_call(first_call)),
             calls: Vec::new(),
             turns: Vec::new(),
             is_dialogue: is_dialogue(&first.payload),
@@ -257,7 +271,7 @@ impl<'a> Attempt<'a> {
         let mut within: Vec<&Arc<RunEvent>> = Vec::new();
         for event in events {
             match &event.payload {
-                Payload::Agent(_) | Payload::StubServed { .. } => within.push(event),
+                Payload::Agent(_) | Payload::StubServed { .. } | Payload::SpansRead(_) => within.push(event),
                 Payload::CallEnded(ended) => {
                     attempt.call(event, ended, &within);
                     within.clear();
@@ -363,7 +377,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// A call of an agent, and what happened in it.
-    fn call(&mut self, event: &RunEvent, ended: &CallEnd, within: &[&Arc<RunEvent>]) {
+    fn call(&mut self, event: &RunEvent, ended: &'a CallEnd, within: &[&Arc<RunEvent>]) {
         let subject = self.subject;
         let (began, end) = times(ended.began, ended.duration, event.at);
         let is_under_test = ended.to.is_empty();
@@ -432,7 +446,7 @@ impl<'a> Attempt<'a> {
         });
         call.events.events.extend(stubs.take(MAX_EVENTS));
         if is_under_test {
-            self.calls.push((event.turn, self.spans.len()));
+            self.calls.push((event.turn, self.spans.len(), &ended.conversation_id));
         }
         self.spans.push(call);
         self.spans.append(&mut spans);
@@ -444,7 +458,7 @@ impl<'a> Attempt<'a> {
         let (began, end) = times(party.began, party.duration, event.at);
         let parent = self.parent(event.turn, began, end);
         let is_validator = matches!(party.said, Said::Vote { .. })
-            || (matches!(party.said, Said::Silence(_)) && self.calls.iter().any(|(turn, _)| *turn == event.turn));
+            || (matches!(party.said, Said::Silence(_)) && self.calls.iter().any(|(turn, ..)| *turn == event.turn));
         let (operation, role) = if is_validator {
             (name::OPERATION_EVALUATION, "validator")
         } else {
@@ -460,7 +474,7 @@ impl<'a> Attempt<'a> {
             text(name::AGENT_NAME, &party.by),
             KeyValue::new(name::ROLE, role),
         ];
-        if is_validator && let Some((_, judged)) = self.calls.iter().rfind(|(turn, _)| *turn <= event.turn) {
+        if is_validator && let Some((_, judged, _)) = self.calls.iter().rfind(|(turn, ..)| *turn <= event.turn) {
             let mut links = SpanLinks::default();
             links.links.push(Link::with_context(self.spans[*judged].span_context.clone()));
             asked.links = links;
@@ -474,14 +488,20 @@ impl<'a> Attempt<'a> {
 
     /// What came of assertions and checkpoints, beside the call that they judge.
     fn evaluations(&mut self, result: &CaseResult, at: Timestamp) {
-        let last = self.calls.last().map(|(_, position)| *position);
+        // Scripts around the case may call agents, too: what is judged is the conversation of its own first call.
+        let first =
+            self.calls.iter().find(|(_, position, _)| self.spans[*position].span_context.span_id() == self.first);
+        if let Some((.., conversation)) = first.copied() {
+            self.calls.retain(|(.., of)| *of == conversation);
+        }
+        let last = self.calls.last().map(|(_, position, _)| *position);
         for assertion in &result.assertions {
             self.evaluation(last, evaluation(&assertion.name, assertion, self.case), at);
         }
         for checkpoint in &result.checkpoints {
             let turn = checkpoint.reached_at_turn;
-            let call = turn.and_then(|turn| self.calls.iter().rfind(|(called, _)| *called == turn));
-            let call = call.map(|(_, position)| *position).or(last);
+            let call = turn.and_then(|turn| self.calls.iter().rfind(|(called, ..)| *called == turn));
+            let call = call.map(|(_, position, _)| *position).or(last);
             let reached = if turn.is_some() { "pass" } else { "fail" };
             let mut attributes = vec![
                 text(name::EVALUATION_NAME, &checkpoint.id),
@@ -558,9 +578,27 @@ impl Steps<'_, '_> {
                 _ => None,
             })
             .collect();
+        let told = |event: &&Arc<RunEvent>| matches!(&event.payload, Payload::Agent(said) if matches!(said.kind, AgentEventKind::ToolStarted { .. }));
+        let is_told = within.iter().any(told);
         for event in within {
-            let Payload::Agent(said) = &event.payload else { continue };
-            let at = said.elapsed.map_or(clock(event.at), |elapsed| self.began + elapsed).clamp(self.began, self.end);
+            let said = match &event.payload {
+                Payload::Agent(said) => said,
+                // They stand nowhere else where runs are looked at. When each began is not known here.
+                Payload::SpansRead(read) if !is_told && !self.ended.exports_spans => {
+                    for call in read.tool_calls.iter().take(MAX_STEPS - spans.len().min(MAX_STEPS)) {
+                        let mut span = self.tool(call, "span", spans.len(), self.began);
+                        span.end_time = later(self.began, call.duration.unwrap_or_default(), self.end);
+                        self.end_tool(&mut span, call.outcome.as_ref());
+                        spans.push(span);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let at = match said.elapsed {
+                Some(elapsed) => later(self.began, elapsed, self.end),
+                None => clock(event.at).clamp(self.began, self.end),
+            };
             match &said.kind {
                 AgentEventKind::Finished(end) => finished = Some((end.reason, end.usage)),
                 _ if self.ended.exports_spans || spans.len() >= MAX_STEPS => {}
@@ -571,7 +609,7 @@ impl Steps<'_, '_> {
                 }
                 AgentEventKind::ToolFinished { call_id, outcome, duration } => {
                     if let Some(span) = open.remove(call_id.as_str()).and_then(|position| spans.get_mut(position)) {
-                        let by_duration = duration.map(|duration| span.start_time + duration);
+                        let by_duration = duration.map(|duration| later(span.start_time, duration, self.end));
                         span.end_time = if said.elapsed.is_some() { at } else { by_duration.unwrap_or(at) };
                         self.end_tool(span, outcome.as_ref());
                     }
@@ -680,7 +718,12 @@ fn otel_span_id(id: SpanId) -> OtelSpanId {
 fn times(began: Option<Timestamp>, duration: Duration, stored: Timestamp) -> (SystemTime, SystemTime) {
     let stored = clock(stored);
     let began = began.map_or_else(|| stored.checked_sub(duration).unwrap_or(stored), clock);
-    (began, began + duration)
+    (began, began.checked_add(duration).unwrap_or(began))
+}
+
+/// So much later, but not after `end`: an agent may say anything.
+fn later(time: SystemTime, by: Duration, end: SystemTime) -> SystemTime {
+    time.checked_add(by).map_or(end, |later| later.min(end).max(time))
 }
 
 /// A time as exporters want it; what they cannot say is the beginning of time.

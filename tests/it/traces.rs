@@ -510,19 +510,47 @@ fn a_receiver_that_fails_fails_no_run() {
     }
 }
 
-/// What makes no sense is refused before anything is served.
+/// An address that makes no sense is refused before anything is served; what is meant for other programs is not.
 #[test]
 fn an_exporter_that_makes_no_sense_is_refused() {
     let place = Place::new();
-    for (variables, wanted) in [
-        (("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317"), "\"localhost:4317\" is no address of a receiver"),
-        (("OTEL_TRACES_EXPORTER", "zipkin"), "OTEL_TRACES_EXPORTER is \"zipkin\"; there are otlp and none"),
+    let mut refused = command(DAEMON, place.path());
+    refused.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);
+    refused.env("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317");
+    let ended = Running::start(refused).end();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\"localhost:4317\" is no address of a receiver"), "{}", ended.stderr);
+    let (daemon, _) =
+        daemon(&place, "", &[("OTEL_TRACES_EXPORTER", "console"), ("OTEL_METRICS_EXPORTER", "prometheus")]);
+    daemon.signal("TERM");
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("only otlp is exported to"), "{}", ended.stderr);
+}
+
+/// The port speaks HTTP/1, and is not for pages in browsers.
+#[test]
+fn web_pages_are_kept_out() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let address = url.trim_start_matches("http://");
+    let status = |head: &str| {
+        let mut stream = TcpStream::connect(address).expect("the daemon is there");
+        write!(stream, "{head}\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").expect("writes");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let create = "POST /forge.control.v1.RunService/CreateRun HTTP/1.1\r\nContent-Type:";
+    for (head, expected) in [
+        (format!("{create} text/plain"), "403"),
+        (format!("{create} application/grpc\r\nOrigin: https://evil.example"), "403"),
+        ("GET /metrics HTTP/1.1\r\nOrigin: null".to_owned(), "403"),
+        ("GET /metrics HTTP/1.1".to_owned(), "200"),
+        ("POST /v1/traces HTTP/1.1\r\nContent-Type: application/json".to_owned(), "415"),
+        ("POST /v1/traces HTTP/1.1\r\nContent-Type: application/x-protobuf".to_owned(), "200"),
     ] {
-        let mut command = command(DAEMON, place.path());
-        command.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]).env(variables.0, variables.1);
-        let ended = Running::start(command).end();
-        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-        assert!(ended.stderr.contains(wanted), "{}", ended.stderr);
+        assert_eq!(status(&head), expected, "{head}");
     }
 }
 

@@ -87,6 +87,8 @@ pub(super) struct Host<'a> {
     pub(super) warnings: Vec<String>,
     /// Failed calls of agents; scripts know them by their places.
     pub(super) failures: Vec<Failure>,
+    /// How long spans were waited for in the call that is being served.
+    waited: Duration,
     /// Why the first thing was not done that makes no sense.
     pub(super) refused: Option<String>,
     /// What validators said.
@@ -123,6 +125,7 @@ impl<'a> Host<'a> {
             turns: Vec::new(),
             warnings: Vec::new(),
             failures: Vec::new(),
+            waited: Duration::ZERO,
             refused: None,
             replies: Vec::new(),
             clock: Clock::default(),
@@ -150,7 +153,8 @@ impl<'a> Host<'a> {
             if let Err(Refusal { message, call: None }) = &answer {
                 self.refused.get_or_insert_with(|| message.clone());
             }
-            self.clock.add(self.holder, began.elapsed());
+            let waited = std::mem::take(&mut self.waited);
+            self.clock.add(self.holder, began.elapsed().saturating_sub(waited));
             let began = Instant::now();
             step = session.answer(&Answer(answer)).await;
             self.clock.add(Blame::Script, began.elapsed());
@@ -238,7 +242,10 @@ impl<'a> Host<'a> {
             stubs: stubs.as_deref(),
             deadline: self.deadline,
         };
-        let Exchange { mut transcript, failure, warnings, model, .. } = call(asked).await?;
+        let Exchange { mut transcript, failure, warnings, model, waited, .. } = call(asked).await?;
+        // Spans that were waited for are nobody's time.
+        self.deadline += waited;
+        self.waited += waited;
         self.warnings.extend(warnings);
         self.bytes += size_of_turn(&transcript);
         let too_long = || Failure::Protocol(format!("its answers and tool calls have more than {MAX_RECORD} bytes"));
@@ -321,7 +328,8 @@ impl<'a> Host<'a> {
             Some(_) => options,
             None => Json { line: 0, value: Value::Object(vec![("metadata".to_owned(), options)]) },
         };
-        let turn = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
+        // That of the last call, whatever came of it.
+        let turn = u32::try_from(self.turns.len() + self.failures.len()).unwrap_or(u32::MAX);
         let belongs = Belongs::to_case(&self.shared.run_id, self.case, turn, self.deadline);
         let transcript = Transcript { response: response.to_owned(), ..self.last.clone() };
         let reply = validator(self.shared, id, Some(&options), &self.conversation, &transcript, &belongs).await;
