@@ -511,6 +511,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_span_that_names_its_call_belongs_to_it() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        // An agent that begins a trace of its own.
+        let elsewhere = SeenSpan {
+            trace_id: TraceId([9; 16]),
+            invocation_id: Some("one".to_owned()),
+            ..span(2, 77, Some(tool("own", "")))
+        };
+        assert_eq!(inbox.take([elsewhere]), (1, 0));
+        let read = call.read(true, Duration::ZERO).await;
+        assert_eq!((names(&read), read.confirmed), (vec!["own"], true));
+        // What belongs to nobody may be of the only call that there is.
+        inbox.take([span(3, 78, Some(tool("lost", "")))]);
+        let read = call.read(true, Duration::ZERO).await;
+        assert_eq!((names(&read), read.confirmed, read.dropped), (vec![], false, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spans_of_the_same_moment_keep_their_order() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        let began = SystemTime::UNIX_EPOCH;
+        inbox.take((2..8).map(|number| SeenSpan { began, ..span(number, 1, Some(tool(&number.to_string(), ""))) }));
+        let read = call.read(true, Duration::ZERO).await;
+        assert_eq!(names(&read), ["2", "3", "4", "5", "6", "7"]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn arguments_are_those_that_the_model_asked_for() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");

@@ -870,7 +870,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
-    use crate::conversation::{AgentEvent, Fault, Finished, JsonText};
+    use crate::conversation::{AgentEvent, Fault, Finished, JsonText, SpanEvidence};
     use crate::plan::RunSpec;
     use crate::trace::{TraceHeaders, TraceParent};
     use crate::verdict::{Blame, Cause, CheckpointResult, Opinion, Totals};
@@ -1237,6 +1237,59 @@ mod tests {
         assert_eq!((root.name.as_ref(), root.parent_span_is_remote), (name::SPAN_RUN, true));
         assert!(spans.iter().all(|span| span.span_context.trace_id() == root.span_context.trace_id()));
         assert!(spans.iter().all(|span| span.start_time <= span.end_time));
+    }
+
+    /// What no clock shows is no reason to fall over.
+    #[test]
+    fn impossible_times() {
+        let mut log = Told(Vec::new());
+        log.case("c", 1, 0, 0, started("single"));
+        for elapsed in [Duration::MAX, Duration::ZERO] {
+            let said = |kind| Payload::Agent(AgentEvent { seq: 1, elapsed: Some(elapsed), kind });
+            log.case("c", 1, 0, 1, said(AgentEventKind::ToolStarted { call: tool("t"), awaits_result: false }));
+            let ended =
+                AgentEventKind::ToolFinished { call_id: "c1".to_owned(), outcome: None, duration: Some(Duration::MAX) };
+            log.case("c", 1, 0, 1, Payload::Agent(AgentEvent { seq: 1, elapsed: None, kind: ended }));
+        }
+        log.case("c", 1, 5, 1, ended("i", 0, 5, None));
+        log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
+        let mut grouper = Grouper::new(&run(false));
+        let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
+        let spans = grouper.spans(&groups[0]);
+        assert_eq!(spans.len(), 4);
+        assert!(
+            spans.iter().all(|span| span.start_time <= span.end_time && span.end_time <= clock(at(6))),
+            "{spans:#?}"
+        );
+    }
+
+    /// Tools that were read from the agent's spans stand in the trace, too, unless it exports them itself.
+    #[test]
+    fn tools_of_spans() {
+        let names = |exports_spans: bool| {
+            let mut log = Told(Vec::new());
+            log.case("c", 1, 0, 0, started("single"));
+            let read =
+                SpanEvidence { tool_calls: vec![tool("a"), tool("b")], confirmed: true, ..SpanEvidence::default() };
+            log.case("c", 1, 4, 1, Payload::SpansRead(Box::new(read)));
+            let end = CallEnd {
+                invocation_id: "i".to_owned(),
+                began: Some(at(0)),
+                duration: Duration::from_millis(4),
+                exports_spans,
+                ..CallEnd::default()
+            };
+            log.case("c", 1, 5, 1, Payload::CallEnded(Box::new(end)));
+            log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
+            let mut grouper = Grouper::new(&run(false));
+            let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
+            let spans = grouper.spans(&groups[0]);
+            assert_eq!(Grouper::count(&groups[0]), spans.len());
+            spans.into_iter().map(|span| span.name.into_owned()).collect::<Vec<_>>()
+        };
+        let call = ["test_case", "invoke_agent grpc://127.0.0.1:5005"];
+        assert_eq!(names(true), call);
+        assert_eq!(names(false), [&call[..], &["execute_tool a", "execute_tool b"]].concat());
     }
 
     #[test]

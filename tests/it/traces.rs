@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::processes::{DAEMON, Ended, Place, Running, command};
+use crate::processes::{DAEMON, Ended, Place, Running, SIDECAR, command};
 use crate::python::python;
 use crate::support::fake::Script;
 
@@ -402,6 +402,43 @@ fn an_open_end_is_no_verdict() {
         result["cases"][1]["warnings"][0].as_str().is_some_and(|it| it.starts_with("spans: the agent did not")),
         "{result}"
     );
+}
+
+/// Waiting for spans is nobody's time, and what nobody knows in one turn of a dialogue may be seen in the next.
+#[test]
+fn a_dialogue_outlasts_the_wait_for_spans() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, "span_wait = '1200ms'", &[]);
+    let (_agent, agent) = sample("forge_samples.spans_only", &url, &["--collector"]);
+    place.write(
+        "user.json",
+        r#"{"d": [{"input": "Do I need an umbrella in Rome tomorrow?"}], "e": [{"input": "Thanks!"}]}"#,
+    );
+    place.write("nobody.json", r#"{"replies": []}"#);
+    let mut sidecar = command(SIDECAR, place.path());
+    sidecar.args(["script", "nobody.json", "--simulator", "user.json", "--listen", "127.0.0.1:0"]);
+    let mut user = Running::start(sidecar);
+    let user_at = format!("user=grpc://{}", user.address());
+    let case = |id: &str, tool: &str| {
+        format!(
+            r#"{{"id": "{id}", "input": "What's the weather in Paris?", "simulator": {{"use": "user"}}, "max_turns": 2, "timeout": "2s",
+            "checkpoints": [{{"id": "c", "assertion": {{"type": "tool_called", "name": "{tool}"}}}}]}}"#
+        )
+    };
+    place.write("s.jsonl", &[case("d", "get_forecast"), case("e", "get_forecast")].join("\n"));
+    let args = ["run", "s.jsonl", "-n", &agent, "--agent", &user_at, "--daemon", &url, "--output-dir", "out"];
+    let ended = place.run(&[&args[..], &["-o", "r.json", "--parallel", "2"]].concat());
+    let result = place.json("r.json");
+    let verdict = |case: usize| {
+        let case = &result["cases"][case];
+        let word = |key: &str| case[key].as_str().unwrap_or("-").to_owned();
+        (word("outcome"), word("cause"), word("blame"), case["totalTurns"].as_u64())
+    };
+    let told =
+        |outcome: &str, cause: &str, blame: &str| (outcome.to_owned(), cause.to_owned(), blame.to_owned(), Some(2));
+    assert_eq!(verdict(0), told("passed", "-", "-"), "{}{}", ended.stdout, ended.stderr);
+    // It was not seen, which does not say that it was not there.
+    assert_eq!(verdict(1), told("errored", "checkpoint_failed", "network"), "{}{}", ended.stdout, ended.stderr);
 }
 
 /// An agent that claims a call it did not make, and one that does not claim what it did.
