@@ -189,6 +189,8 @@ impl Daemon {
         tokio::select! {
             served = server => served?,
             () = stop => {}
+            // Whoever has it now goes on with the runs.
+            error = manager.store().keep() => return Err(error.into()),
         }
         manager.farewells().finish().await;
         manager.store().close().await;

@@ -21,6 +21,8 @@ use crate::wire::run::{run_from_proto, run_to_proto};
 
 /// Connections, of which one writes.
 const CONNECTIONS: u32 = 4;
+/// How often the session that holds the lock is looked at.
+const PING: Duration = Duration::from_secs(5);
 /// Time for a connection, and for a lock of the database.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most rows of one statement: each value is looked for among all of them.
@@ -36,7 +38,7 @@ const LOCK: i64 = 0x464f_5247_4501;
 pub(super) struct Database {
     pool: AnyPool,
     /// What keeps other daemons out, as long as it is there.
-    _guard: Arc<Guard>,
+    guard: Arc<Guard>,
 }
 
 /// Two daemons on one database would take up each other's runs.
@@ -45,8 +47,8 @@ enum Guard {
     Directory,
     /// A locked file beside that of SQLite.
     File(#[expect(dead_code, reason = "held, not used")] File),
-    /// A session of PostgreSQL that holds a lock.
-    Session(#[expect(dead_code, reason = "held, not used")] tokio::sync::Mutex<AnyConnection>),
+    /// A session of PostgreSQL that holds a lock, and where.
+    Session(tokio::sync::Mutex<AnyConnection>, String),
 }
 
 impl fmt::Debug for Guard {
@@ -154,7 +156,7 @@ impl Database {
             None if is_sqlite => Guard::Directory,
             None => {
                 lock_session(&mut first).await?;
-                Guard::Session(tokio::sync::Mutex::new(first))
+                Guard::Session(tokio::sync::Mutex::new(first), url.to_owned())
             }
         };
         let options = AnyPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
@@ -175,7 +177,27 @@ impl Database {
             }
             other => StoreError::Database(super::chain(&other)),
         })?;
-        Ok(Self { pool, _guard: Arc::new(guard) })
+        Ok(Self { pool, guard: Arc::new(guard) })
+    }
+
+    /// Watches the lock of PostgreSQL, which ends with its session; returns when another daemon has it.
+    pub(super) async fn keep(&self) -> StoreError {
+        let Guard::Session(session, url) = &*self.guard else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(PING).await;
+            let mut session = session.lock().await;
+            let alive = tokio::time::timeout(PATIENCE, sqlx::query("SELECT 1").execute(&mut *session)).await;
+            if matches!(alive, Ok(Ok(_))) {
+                continue;
+            }
+            tracing::warn!("the session that holds the lock of the store is gone; it is taken again");
+            match relock(url).await {
+                Ok(again) => *session = again,
+                Err(StoreError::InUse) => return StoreError::InUse,
+                // Without a database there is nothing that another daemon could take.
+                Err(error) => tracing::warn!(%error, "the lock of the store cannot be taken again yet"),
+            }
+        }
     }
 
     /// The address of a SQLite database in a file.
@@ -452,6 +474,15 @@ fn lock_file(database: &Path) -> Result<File, StoreError> {
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
+}
+
+/// Takes the lock in a new session.
+async fn relock(url: &str) -> Result<AnyConnection, StoreError> {
+    let connected = tokio::time::timeout(PATIENCE, AnyConnection::connect(url)).await;
+    let silent = |_| StoreError::Database("no connection".to_owned());
+    let mut session = connected.map_err(silent)??;
+    lock_session(&mut session).await?;
+    Ok(session)
 }
 
 /// Takes the lock of PostgreSQL that a daemon holds; the session of one that was killed may last a moment longer.

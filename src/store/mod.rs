@@ -115,6 +115,11 @@ impl Store {
         Ok(Self { max_runs, database, writer, live: Mutex::default(), creating: tokio::sync::Mutex::default() })
     }
 
+    /// Returns when another daemon has this store, which is trouble: two would take up each other's runs.
+    pub async fn keep(&self) -> StoreError {
+        self.database.keep().await
+    }
+
     /// Adds a run. The same `request_id` with the same spec gives the run that is there already, and `true`.
     ///
     /// # Errors

@@ -148,7 +148,7 @@ impl Grouper {
                     let is_step =
                         matches!(said.kind, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. });
                     steps += usize::from(is_step);
-                    told |= matches!(said.kind, AgentEventKind::ToolStarted { .. });
+                    told |= tells_a_call(&event.payload);
                     continue;
                 }
                 Payload::SpansRead(read) if !told => {
@@ -177,6 +177,11 @@ impl Grouper {
             Group::Run(event) => run_span(&self.subject, event).into_iter().collect(),
         }
     }
+}
+
+/// Whether the agent tells of a tool call.
+fn tells_a_call(said: &Payload) -> bool {
+    matches!(said, Payload::Agent(said) if matches!(said.kind, AgentEventKind::ToolStarted { .. }))
 }
 
 /// Whether a case has several turns.
@@ -578,8 +583,7 @@ impl Steps<'_, '_> {
                 _ => None,
             })
             .collect();
-        let told = |event: &&Arc<RunEvent>| matches!(&event.payload, Payload::Agent(said) if matches!(said.kind, AgentEventKind::ToolStarted { .. }));
-        let is_told = within.iter().any(told);
+        let is_told = within.iter().any(|event| tells_a_call(&event.payload));
         for event in within {
             let said = match &event.payload {
                 Payload::Agent(said) => said,

@@ -82,6 +82,21 @@ fn killed_with_postgres() {
     let ended = Running::start(third).end_within(Duration::from_mins(1));
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     assert!(ended.stderr.contains("the store is in use by another daemon"), "{}", ended.stderr);
+    // The lock ends with its session: whoever lost it to another daemon ends, too.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        sqlx::any::install_default_drivers();
+        let mut session = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.expect("a session");
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename IS NOT NULL";
+        sqlx::query(end).execute(&mut session).await.expect("they end");
+    });
+    let mut next = command(DAEMON, place.path());
+    next.args(["--listen", "127.0.0.1:0", "--data-dir", "next", "--store", &url]);
+    let mut next = Running::start(next);
+    next.address();
+    let ended = daemon.end_within(Duration::from_mins(1));
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the store is in use by another daemon"), "{}", ended.stderr);
 }
 
 fn kill(kills: usize, count: usize, store: Option<&str>) {
