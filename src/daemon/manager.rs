@@ -30,7 +30,7 @@ use crate::store::{Change, Store, StoreError};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::telemetry::export::Exporter;
+use crate::telemetry::export::{AHEAD, Exporter};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::Grouper;
 use crate::usage::Prices;
@@ -531,6 +531,10 @@ impl Told {
         for event in events {
             telemetry.metrics.take(event, *is_replay);
             if let Some(exporter) = &telemetry.exporter {
+                if let Some(lost) = grouper.pass_over(event, exporter.has_room(AHEAD)) {
+                    exporter.lose(lost);
+                    continue;
+                }
                 for group in grouper.take(event) {
                     exporter.offer(Grouper::count(&group), || grouper.spans(&group));
                 }

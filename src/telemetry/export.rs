@@ -21,6 +21,8 @@ use super::semconv;
 
 /// Most spans that wait to be sent.
 const WAITING_SPANS: usize = 16_384;
+/// Spans for which there has to be room when a case begins, so that there is some when it ends.
+pub const AHEAD: usize = 512;
 /// Most bytes of spans that wait, about.
 const WAITING_BYTES: usize = 32 << 20;
 /// Most groups of spans that wait.
@@ -86,24 +88,35 @@ impl Exporter {
     /// Takes so many spans, which are only made if there is room for them.
     pub fn offer(&self, count: usize, make: impl FnOnce() -> Vec<SpanData>) {
         let shared = &self.shared;
-        let waiting = shared.waiting.load(Ordering::Relaxed);
-        // What is larger than the queue has room in an empty one.
-        let has_room = (waiting == 0 || waiting + count <= WAITING_SPANS)
-            && shared.waiting_bytes.load(Ordering::Relaxed) < WAITING_BYTES;
         match self.queue.try_reserve() {
-            Ok(place) if has_room => {
+            Ok(place) if self.has_room(count) => {
                 let spans = make();
                 let bytes = spans.iter().map(size_of).sum();
                 shared.waiting.fetch_add(spans.len(), Ordering::Relaxed);
                 shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
                 place.send(Work::Spans(spans, bytes));
             }
-            _ => {
-                shared.drop_spans(count);
-                if !shared.is_full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("no more spans can wait to be exported; what comes is dropped and counted");
-                }
-            }
+            _ => self.lose(count),
+        }
+    }
+
+    /// Whether so many spans find room.
+    #[must_use]
+    pub fn has_room(&self, count: usize) -> bool {
+        let waiting = self.shared.waiting.load(Ordering::Relaxed);
+        // What is larger than the queue has room in an empty one.
+        (waiting == 0 || waiting + count <= WAITING_SPANS)
+            && self.shared.waiting_bytes.load(Ordering::Relaxed) < WAITING_BYTES
+    }
+
+    /// Counts spans that are not even made.
+    pub fn lose(&self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.shared.drop_spans(count);
+        if !self.shared.is_full.swap(true, Ordering::Relaxed) {
+            tracing::warn!("no more spans can wait to be exported; what comes is dropped and counted");
         }
     }
 

@@ -4,7 +4,8 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -76,6 +77,8 @@ pub struct Grouper {
     subject: Subject,
     /// Events of the attempts that go on, by suite, id and repetition of the case.
     open: HashMap<CaseKey, Vec<Arc<RunEvent>>>,
+    /// Cases whose attempts go on and are passed over, by their digests.
+    passed_over: HashSet<u64>,
 }
 
 /// Events that become spans together.
@@ -91,13 +94,45 @@ impl Grouper {
     /// For a run of which no event, or none of an open case, was seen.
     #[must_use]
     pub fn new(run: &Run) -> Self {
-        Self { subject: Subject::of(run), open: HashMap::new() }
+        Self { subject: Subject::of(run), open: HashMap::new(), passed_over: HashSet::new() }
     }
 
     /// What all spans of the run have in common, as far as it is known.
     #[must_use]
     pub fn subject(&self) -> &Subject {
         &self.subject
+    }
+
+    /// Passes over the events of attempts that begin while there is no room for their spans: how many spans an event would have
+    /// become, about. `None`: it is not of such an attempt, and is to be taken. This has to cost next to nothing: with a receiver
+    /// that is down it is done for every event of a run.
+    pub fn pass_over(&mut self, event: &RunEvent, has_room: bool) -> Option<usize> {
+        let case = event.case.as_ref()?;
+        if self.passed_over.is_empty() && has_room {
+            return None;
+        }
+        if let Payload::CaseStarted { .. } = event.payload {
+            if has_room {
+                self.passed_over.remove(&digest(case));
+                return None;
+            }
+            self.passed_over.insert(digest(case));
+            // One that is open was cut off with the daemon that ran it.
+            let key = || (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
+            return Some(if self.open.is_empty() { 0 } else { usize::from(self.open.remove(&key()).is_some()) });
+        }
+        if self.passed_over.is_empty() || !self.passed_over.contains(&digest(case)) {
+            return None;
+        }
+        Some(match &event.payload {
+            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
+                self.passed_over.remove(&digest(case));
+                1
+            }
+            Payload::CallEnded(_) | Payload::PartySaid(_) => 1,
+            Payload::Agent(said) => usize::from(is_step(&said.kind)),
+            _ => 0,
+        })
     }
 
     /// Takes the next event; the groups that are whole with it.
@@ -114,6 +149,9 @@ impl Grouper {
             }
             return Vec::new();
         };
+        if matches!(event.payload, Payload::CasePlanned { .. }) {
+            return Vec::new();
+        }
         let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
         match &event.payload {
             Payload::CaseStarted { .. } => {
@@ -126,7 +164,6 @@ impl Grouper {
                 events.push(Arc::clone(event));
                 vec![Group::Attempt(events)]
             }
-            Payload::CasePlanned { .. } => Vec::new(),
             _ => {
                 if let Some(events) = self.open.get_mut(&key) {
                     events.push(Arc::clone(event));
@@ -145,9 +182,7 @@ impl Grouper {
         for event in events {
             match &event.payload {
                 Payload::Agent(said) => {
-                    let is_step =
-                        matches!(said.kind, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. });
-                    steps += usize::from(is_step);
+                    steps += usize::from(is_step(&said.kind));
                     told |= tells_a_call(&event.payload);
                     continue;
                 }
@@ -177,6 +212,18 @@ impl Grouper {
             Group::Run(event) => run_span(&self.subject, event).into_iter().collect(),
         }
     }
+}
+
+/// Tells cases apart well enough for what is lost anyway, and costs less than their names.
+fn digest(case: &CaseRef) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&case.suite, &case.case_id, case.repeat).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether what an agent said becomes a span.
+const fn is_step(said: &AgentEventKind) -> bool {
+    matches!(said, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. })
 }
 
 /// Whether the agent tells of a tool call.
@@ -1231,10 +1278,33 @@ mod tests {
         );
     }
 
+    /// Without room nothing is kept, and what is lost is counted; with room again, whole attempts are.
+    #[test]
+    fn attempts_are_passed_over_as_a_whole() {
+        let (run, log) = log(false);
+        let mut grouper = Grouper::new(&run);
+        let (mut lost, mut names) = (0, Vec::new());
+        for event in &log.0 {
+            // Room comes back in the middle of the third attempt.
+            let has_room = event.sequence > 16;
+            if let Some(spans) = grouper.pass_over(event, has_room) {
+                lost += spans;
+                continue;
+            }
+            let groups = grouper.take(event);
+            let spans = groups.iter().flat_map(|group| grouper.spans(group));
+            names.extend(spans.map(|span| span.name.into_owned()));
+        }
+        // Two attempts with a call each, two tools, a model turn and a validator; nothing is known of one that was cut off.
+        assert_eq!((lost, grouper.passed_over.len(), grouper.open.len()), (8, 0, 0), "{names:?}");
+        let cases = names.iter().filter(|name| *name == "test_case").count();
+        assert_eq!((cases, names.last().map(String::as_str)), (2, Some("test_suite_run")), "{names:?}");
+    }
+
     #[test]
     fn spans_make_one_tree() {
         let spans = spans(false);
-        let ids: std::collections::HashSet<OtelSpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
+        let ids: HashSet<OtelSpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
         assert_eq!(ids.len(), spans.len(), "every id is there once");
         let roots: Vec<&SpanData> = spans.iter().filter(|span| !ids.contains(&span.parent_span_id)).collect();
         let [root] = roots[..] else { panic!("{roots:?}") };
