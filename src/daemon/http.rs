@@ -20,13 +20,13 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::manager::Manager;
-use super::receiver::{MAX_REQUEST_BYTES, take};
+use super::receiver::{MAX_REQUEST_BYTES, MAX_REQUESTS, take};
 
 /// The content of OTLP/HTTP.
 const PROTOBUF: &str = "application/x-protobuf";
 
 /// Requests that are read at the same time.
-static READING: Semaphore = Semaphore::const_new(8);
+static READING: Semaphore = Semaphore::const_new(MAX_REQUESTS);
 /// Time for a request to come in.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -25,9 +25,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::Trac
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
-use tonic::service::Routes;
+use tonic::service::{LayerExt as _, Routes};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tower::limit::ConcurrencyLimitLayer;
 
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::store::bundles::{Bundles, BundlesError};
@@ -152,6 +153,8 @@ impl Daemon {
         let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
             .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)
             .accept_compressed(CompressionEncoding::Gzip);
+        // A request becomes many times as large when it is read.
+        let traces = ConcurrencyLimitLayer::new(receiver::MAX_REQUESTS).named_layer(traces);
         let routes = Routes::from(http::routes(Arc::clone(&manager)))
             .add_service(traces)
             .add_service(health_service)

@@ -11,6 +11,8 @@ use tonic::{Request, Response, Status};
 use super::manager::Manager;
 use crate::telemetry::receive::spans;
 
+/// Requests that are read at the same time, over gRPC and over HTTP each.
+pub(super) const MAX_REQUESTS: usize = 8;
 /// Largest request, in bytes, after it was unzipped.
 pub(super) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
