@@ -20,13 +20,13 @@ use tokio::time::Instant;
 use super::semconv;
 
 /// Most spans that wait to be sent.
-const WAITING_SPANS: usize = 16_384;
+const WAITING_SPANS: usize = 4_096;
 /// Spans for which there has to be room when a case begins, so that there is some when it ends.
 pub const AHEAD: usize = 512;
 /// Most bytes of spans that wait, about.
 const WAITING_BYTES: usize = 32 << 20;
 /// Most groups of spans that wait.
-const WAITING: usize = 16_384;
+const WAITING: usize = 4_096;
 /// Most spans of one export.
 const BATCH: usize = 512;
 /// Most bytes of one export, about: receivers take 4 MiB.
