@@ -1,0 +1,398 @@
+//! Events of a run → spans, as section "Telemetry" of the documentation says: run, case, turn, call, and what happened in a call.
+//!
+//! Pure functions of the log: whoever exports a run later, or again, exports the same spans.
+
+mod attempt;
+mod content;
+mod steps;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use opentelemetry::trace::{
+    Event, SpanContext, SpanId as OtelSpanId, SpanKind, Status, TraceFlags, TraceId as OtelTraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue, Value};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use self::attempt::Attempt;
+use super::semconv as name;
+use crate::conversation::{AgentCard, AgentEventKind, Failure, FinishReason, Usage};
+use crate::event::{CaseRef, Payload, Run, RunEvent, State};
+use crate::peer::target::Target;
+use crate::trace::{RunTrace, SpanId};
+
+/// Longest text of an attribute, in bytes; the rest is left out.
+const MAX_TEXT: usize = 1 << 10;
+/// Longest content of an attribute, in bytes.
+const MAX_CONTENT: usize = 64 << 10;
+/// Most content of an attempt, in bytes.
+const MAX_CONTENT_OF_ALL: usize = 1 << 20;
+/// Most spans of model turns and tool calls of one call.
+const MAX_STEPS: usize = 1_000;
+/// Most events of one span.
+const MAX_EVENTS: usize = 1_000;
+
+/// What all spans of a run have in common.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    run_id: String,
+    trace: RunTrace,
+    agent_id: String,
+    endpoint: Option<Target>,
+    card: Option<AgentCard>,
+    content: bool,
+    scope: InstrumentationScope,
+}
+
+impl Subject {
+    /// Of a run.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        Self {
+            run_id: run.run_id.clone(),
+            trace: run.trace(),
+            agent_id: run.spec.agent_id.clone(),
+            endpoint: run.agent_endpoint.parse().ok(),
+            card: run.agent.clone(),
+            content: run.spec.capture_content,
+            scope: InstrumentationScope::builder(name::SCOPE)
+                .with_version(env!("CARGO_PKG_VERSION"))
+                .with_schema_url(name::SCHEMA_URL)
+                .build(),
+        }
+    }
+}
+
+type CaseKey = (Arc<str>, Arc<str>, u32);
+
+/// Sorts the events of a log by what becomes spans together.
+#[derive(Debug)]
+pub struct Grouper {
+    subject: Subject,
+    /// Events of the attempts that go on, by suite, id and repetition of the case.
+    open: HashMap<CaseKey, Vec<Arc<RunEvent>>>,
+    /// Cases whose attempts go on and are passed over, by their digests.
+    passed_over: HashSet<u64>,
+}
+
+/// Events that become spans together.
+#[derive(Debug)]
+pub enum Group {
+    /// Those of an attempt at a case that is over.
+    Attempt(Vec<Arc<RunEvent>>),
+    /// The end of the run.
+    Run(Arc<RunEvent>),
+}
+
+impl Grouper {
+    /// For a run of which no event, or none of an open case, was seen.
+    #[must_use]
+    pub fn new(run: &Run) -> Self {
+        Self { subject: Subject::of(run), open: HashMap::new(), passed_over: HashSet::new() }
+    }
+
+    /// What all spans of the run have in common, as far as it is known.
+    #[must_use]
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Passes over the events of attempts that begin while there is no room for their spans: how many spans an event would have
+    /// become, about. `None`: it is not of such an attempt, and is to be taken. This has to cost next to nothing: with a receiver
+    /// that is down it is done for every event of a run.
+    pub fn pass_over(&mut self, event: &RunEvent, has_room: bool) -> Option<usize> {
+        let case = event.case.as_ref()?;
+        if self.passed_over.is_empty() && has_room {
+            return None;
+        }
+        if let Payload::CaseStarted { .. } = event.payload {
+            if has_room {
+                self.passed_over.remove(&digest(case));
+                return None;
+            }
+            self.passed_over.insert(digest(case));
+            // One that is open was cut off with the daemon that ran it.
+            let key = || (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
+            return Some(if self.open.is_empty() { 0 } else { usize::from(self.open.remove(&key()).is_some()) });
+        }
+        if self.passed_over.is_empty() || !self.passed_over.contains(&digest(case)) {
+            return None;
+        }
+        Some(match &event.payload {
+            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
+                self.passed_over.remove(&digest(case));
+                1
+            }
+            Payload::CallEnded(_) | Payload::PartySaid(_) => 1,
+            Payload::Agent(said) => usize::from(is_step(&said.kind)),
+            _ => 0,
+        })
+    }
+
+    /// Takes the next event; the groups that are whole with it.
+    pub fn take(&mut self, event: &Arc<RunEvent>) -> Vec<Group> {
+        let Some(case) = &event.case else {
+            match &event.payload {
+                Payload::AgentDescribed(card) => self.subject.card = Some((**card).clone()),
+                Payload::RunFinished(_) => {
+                    // Those that have no end have been cut off.
+                    let open = self.open.drain().map(|(_, events)| Group::Attempt(events));
+                    return open.chain([Group::Run(Arc::clone(event))]).collect();
+                }
+                _ => {}
+            }
+            return Vec::new();
+        };
+        if matches!(event.payload, Payload::CasePlanned { .. }) {
+            return Vec::new();
+        }
+        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
+        match &event.payload {
+            Payload::CaseStarted { .. } => {
+                // One that is open was cut off with the daemon that ran it.
+                let cut_off = self.open.insert(key, vec![Arc::clone(event)]);
+                cut_off.map(Group::Attempt).into_iter().collect()
+            }
+            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
+                let mut events = self.open.remove(&key).unwrap_or_default();
+                events.push(Arc::clone(event));
+                vec![Group::Attempt(events)]
+            }
+            _ => {
+                if let Some(events) = self.open.get_mut(&key) {
+                    events.push(Arc::clone(event));
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// How many spans a group has, without making them.
+    #[must_use]
+    pub fn count(group: &Group) -> usize {
+        let Group::Attempt(events) = group else { return 1 };
+        let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
+        let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
+        for event in events {
+            match &event.payload {
+                Payload::Agent(said) => {
+                    steps += usize::from(is_step(&said.kind));
+                    told |= tells_a_call(&event.payload);
+                    continue;
+                }
+                Payload::SpansRead(read) if !told => {
+                    steps += read.tool_calls.len();
+                    continue;
+                }
+                Payload::CallEnded(ended) => {
+                    count += 1 + if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
+                    (steps, told) = (0, false);
+                }
+                Payload::PartySaid(_) => count += 1,
+                _ => continue,
+            }
+            if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
+                turns.push(event.turn);
+            }
+        }
+        count + turns.len()
+    }
+
+    /// The spans of a group.
+    #[must_use]
+    pub fn spans(&self, group: &Group) -> Vec<SpanData> {
+        match group {
+            Group::Attempt(events) => Attempt::spans(&self.subject, events),
+            Group::Run(event) => run_span(&self.subject, event).into_iter().collect(),
+        }
+    }
+}
+
+/// Tells cases apart well enough for what is lost anyway, and costs less than their names.
+fn digest(case: &CaseRef) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&case.suite, &case.case_id, case.repeat).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether what an agent said becomes a span.
+const fn is_step(said: &AgentEventKind) -> bool {
+    matches!(said, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. })
+}
+
+/// Whether the agent tells of a tool call.
+fn tells_a_call(said: &Payload) -> bool {
+    matches!(said, Payload::Agent(said) if matches!(said.kind, AgentEventKind::ToolStarted { .. }))
+}
+
+/// Whether a case has several turns.
+fn is_dialogue(started: &Payload) -> bool {
+    matches!(started, Payload::CaseStarted { mode, .. } if matches!(mode.as_str(), "dynamic" | "test"))
+}
+
+/// The span of a run that is over.
+fn run_span(subject: &Subject, event: &RunEvent) -> Option<SpanData> {
+    let Payload::RunFinished(run) = &event.payload else { return None };
+    let status = match run.state {
+        State::Passed => "success",
+        State::Failed => "failure",
+        _ => "aborted",
+    };
+    let suites: Vec<&str> = run.suites.iter().map(|suite| suite.path.as_str()).take(10).collect();
+    let attributes = vec![
+        text(name::TEST_SUITE_NAME, &suites.join(", ")),
+        KeyValue::new(name::TEST_SUITE_RUN_STATUS, status),
+        text(name::RUN_ID, &run.run_id),
+        KeyValue::new(name::BUNDLE_SHA256, hex::encode(run.spec.bundle)),
+        KeyValue::new(name::RUN_STATE, run.state.name()),
+    ];
+    // Its last cases are stored a moment after they ended.
+    let end = run.finished_at.map_or(event.at, |finished| finished.max(event.at));
+    let mut span = span(subject, subject.trace.run(), None, name::SPAN_RUN.into(), clock(run.created_at), clock(end));
+    if let Some(parent) = &subject.trace.parent {
+        span.parent_span_id = otel_span_id(parent.span_id);
+        span.parent_span_is_remote = true;
+    }
+    span.attributes = attributes;
+    if run.state != State::Passed {
+        let why = run.error.as_ref().map_or_else(|| run.state.name(), |fault| fault.message.as_str());
+        span.status = error(why);
+        if let Some(fault) = &run.error {
+            span.attributes.push(text(name::ERROR_TYPE, &fault.reason));
+        }
+    }
+    let warnings =
+        run.warnings.iter().map(|warning| happened(name::EVENT_WARNING, end, vec![text(name::MESSAGE, warning)]));
+    span.events.events.extend(warnings.take(MAX_EVENTS));
+    Some(span)
+}
+
+fn span(
+    subject: &Subject,
+    id: SpanId,
+    parent: Option<SpanId>,
+    name: Cow<'static, str>,
+    start: SystemTime,
+    end: SystemTime,
+) -> SpanData {
+    let trace_id = OtelTraceId::from_bytes(subject.trace.trace_id.0);
+    SpanData {
+        span_context: SpanContext::new(trace_id, otel_span_id(id), TraceFlags::SAMPLED, false, TraceState::default()),
+        parent_span_id: parent.map_or(OtelSpanId::INVALID, otel_span_id),
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Internal,
+        name,
+        start_time: start,
+        end_time: end.max(start),
+        attributes: Vec::new(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: subject.scope.clone(),
+    }
+}
+
+fn otel_span_id(id: SpanId) -> OtelSpanId {
+    OtelSpanId::from_bytes(id.0)
+}
+
+/// When something began and ended; of earlier versions only the end is in the log.
+fn times(began: Option<Timestamp>, duration: Duration, stored: Timestamp) -> (SystemTime, SystemTime) {
+    let stored = clock(stored);
+    let began = began.map_or_else(|| stored.checked_sub(duration).unwrap_or(stored), clock);
+    (began, began.checked_add(duration).unwrap_or(began))
+}
+
+/// So much later, but not after `end`: an agent may say anything.
+fn later(time: SystemTime, by: Duration, end: SystemTime) -> SystemTime {
+    time.checked_add(by).map_or(end, |later| later.min(end).max(time))
+}
+
+/// A time as exporters want it; what they cannot say is the beginning of time.
+fn clock(at: Timestamp) -> SystemTime {
+    SystemTime::try_from(at).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// An operation and what it is done with.
+fn named(operation: &'static str, of: &str) -> Cow<'static, str> {
+    if of.is_empty() { operation.into() } else { format!("{operation} {}", cut(of, MAX_TEXT)).into() }
+}
+
+fn happened(event: &'static str, at: Timestamp, attributes: Vec<KeyValue>) -> Event {
+    Event::new(event, clock(at), attributes, 0)
+}
+
+fn text(key: &'static str, value: &str) -> KeyValue {
+    KeyValue::new(key, cut(value, MAX_TEXT).to_owned())
+}
+
+fn strings(key: &'static str, value: &'static str) -> KeyValue {
+    KeyValue::new(key, Value::Array(vec![opentelemetry::StringValue::from(value)].into()))
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+fn error(why: &str) -> Status {
+    Status::error(cut(why, MAX_TEXT).to_owned())
+}
+
+fn tokens(usage: &Usage) -> Vec<KeyValue> {
+    let counts = [
+        (name::USAGE_INPUT_TOKENS, usage.input_tokens),
+        (name::USAGE_OUTPUT_TOKENS, usage.output_tokens),
+        (name::USAGE_CACHE_READ, usage.cache_read_tokens),
+        (name::USAGE_CACHE_WRITE, usage.cache_write_tokens),
+        (name::USAGE_REASONING, usage.reasoning_tokens),
+    ];
+    counts.into_iter().filter_map(|(key, count)| Some(KeyValue::new(key, count?))).collect()
+}
+
+const fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Completed => "stop",
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::MaxModelTurns => "max_model_turns",
+        FinishReason::MaxTokens => "length",
+        FinishReason::Refused => "content_filter",
+        FinishReason::Cancelled => "cancelled",
+        FinishReason::BudgetExceeded => "budget_exceeded",
+        FinishReason::Failed => "error",
+        FinishReason::InputRequired => "input_required",
+    }
+}
+
+/// One of few words for a failure.
+pub(super) const fn failure_kind(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Timeout => "timeout",
+        Failure::Agent(_) => "agent_error",
+        Failure::Protocol(_) => "protocol_violation",
+        Failure::Lost(_) => "connection_lost",
+        Failure::Unreachable(_) => "unreachable",
+        Failure::Suite(_) => "unsupported",
+        Failure::Cancelled => "cancelled",
+    }
+}
+
+fn failure_text(failure: &Failure) -> &str {
+    match failure {
+        Failure::Timeout => "the time of the case ran out",
+        Failure::Cancelled => "the run was cancelled",
+        Failure::Agent(why)
+        | Failure::Protocol(why)
+        | Failure::Lost(why)
+        | Failure::Unreachable(why)
+        | Failure::Suite(why) => why,
+    }
+}
+
+#[cfg(test)]
+mod tests;
