@@ -359,15 +359,8 @@ pub enum AgentEventKind {
         /// Time it took by the agent's account.
         duration: Option<Duration>,
     },
-    /// One call of the model behind the agent.
-    ModelTurn {
-        /// Number of the turn, from 1.
-        index: u32,
-        /// Model name.
-        model: String,
-        /// What it cost.
-        usage: Option<Usage>,
-    },
+    /// One call of the model behind the agent is over.
+    ModelTurn(ModelTurn),
     /// A line of the agent's log.
     Log {
         /// Level, such as `info`.
@@ -379,6 +372,23 @@ pub enum AgentEventKind {
     Finished(Finished),
     /// An event of a kind this daemon does not know; it is counted and otherwise ignored.
     Unknown,
+}
+
+/// One call of the model behind an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelTurn {
+    /// Number of the turn, from 1.
+    pub index: u32,
+    /// Model name.
+    pub model: String,
+    /// The provider's id of the answer, may be empty.
+    pub response_id: String,
+    /// Why the model stopped, in the provider's words, may be empty.
+    pub finish_reason: String,
+    /// What it cost.
+    pub usage: Option<Usage>,
+    /// How long it took by the agent's account.
+    pub duration: Option<Duration>,
 }
 
 /// The one terminal event of an invocation.
@@ -464,6 +474,10 @@ pub struct Exchange {
     pub spans_flushed: bool,
     /// How long the daemon waited for spans behind the end of the call, which is nobody's time.
     pub waited: Duration,
+    /// Why the daemon asked the agent to end the call; `None`: it did not.
+    pub cancel: Option<CancelReason>,
+    /// The gRPC status that the call ended with, by number; `None`: none was made.
+    pub grpc_status: Option<i32>,
 }
 
 /// What an agent says about itself.
@@ -513,6 +527,8 @@ pub struct ToolSpec {
     pub name: String,
     /// Version of the tool.
     pub version: String,
+    /// Kind of the tool in the words of its framework, such as `function`; may be empty.
+    pub kind: String,
     /// What it does, as the model reads it.
     pub description: String,
     /// JSON Schema of its arguments.
@@ -588,4 +604,19 @@ pub enum CancelReason {
     FailFast,
     /// What comes of the run's gate is decided.
     Decided,
+}
+
+impl CancelReason {
+    /// The word used in traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Budget => "budget",
+            Self::ProtocolError => "protocol_error",
+            Self::Shutdown => "shutdown",
+            Self::FailFast => "fail_fast",
+            Self::Decided => "decided",
+        }
+    }
 }

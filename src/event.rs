@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::conversation::{
-    AgentCard, AgentEvent, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome,
+    AgentCard, AgentEvent, CancelReason, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome, Usage,
 };
 use crate::plan::RunSpec;
 use crate::suite::Labels;
@@ -171,11 +171,39 @@ pub struct CallEnd {
     pub exports_spans: bool,
     /// What was sent, if traces are to hold it; files in it only by their names.
     pub input: Vec<Message>,
+    /// Where the agent was reached: its URL; empty: it is the one under test, whose address the run holds.
+    pub endpoint: String,
+    /// Why the daemon asked the agent to end the call; `None`: it did not.
+    pub cancel: Option<CancelReason>,
+    /// The gRPC status that the call ended with, by number; `None`: none was made.
+    pub grpc_status: Option<i32>,
+}
+
+/// What a party does in a case besides the agent under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartyRole {
+    /// It plays the user.
+    Simulator,
+    /// It judges answers.
+    Validator,
+}
+
+impl PartyRole {
+    /// The word used in traces and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Simulator => "simulator",
+            Self::Validator => "validator",
+        }
+    }
 }
 
 /// What a simulator or validator answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartySaid {
+    /// What it was asked to be.
+    pub role: PartyRole,
     /// How it is called.
     pub by: String,
     /// Names what it was asked: the same again has the same digest.
@@ -188,6 +216,21 @@ pub struct PartySaid {
     pub began: Option<Timestamp>,
     /// How long it took.
     pub duration: Duration,
+    /// Where it was reached: its URL; empty: it was not.
+    pub endpoint: String,
+    /// What it consumed, if it says so.
+    pub usage: Option<Usage>,
+    /// What it was asked, if traces are to hold it.
+    pub asked: Option<Asked>,
+}
+
+/// What a simulator or validator was asked, for people who read traces.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Who to be and what to want, or what to judge by: a text for each.
+    pub instructions: Vec<String>,
+    /// The conversation so far, with the answer that is judged; files in it only by their names.
+    pub messages: Vec<Message>,
 }
 
 /// What a simulator or validator said.
@@ -208,6 +251,8 @@ pub enum Said {
     },
     /// Nothing; this is why.
     Silence(String),
+    /// Nothing that anybody waited for: the run was cancelled.
+    Cancelled,
 }
 
 /// How far a run is.

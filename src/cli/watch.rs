@@ -86,7 +86,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             },
             AgentEventKind::Accepted { .. }
             | AgentEventKind::TextDelta { .. }
-            | AgentEventKind::ModelTurn { .. }
+            | AgentEventKind::ModelTurn(_)
             | AgentEventKind::Unknown => return None,
         },
         Payload::StubServed { unstubbed, .. } => {
@@ -122,6 +122,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
                 format!("{} says {}: {}", short(&party.by), if *passed { "yes" } else { "no" }, short(reason))
             }
             Said::Silence(why) => format!("{} gave no answer: {}", short(&party.by), short(why)),
+            Said::Cancelled => format!("{} was not waited for", short(&party.by)),
         },
         Payload::SpansRead(read) => {
             let names: Vec<String> = read.tool_calls.iter().map(|call| short(&call.name)).collect();

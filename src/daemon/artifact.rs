@@ -14,7 +14,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::{of_store, of_wire};
-use crate::event::RunEvent;
+use crate::event::{Run, RunEvent};
 use crate::report::outline::{Outline, Outliner, Step};
 use crate::report::{Format, Report, Tracing, Unwritable, Verdict};
 use crate::store::{LogBlock, Store};
@@ -60,6 +60,7 @@ impl Artifacts {
         &self,
         store: &Arc<Store>,
         request: pb::FetchArtifactRequest,
+        grouper: impl FnOnce(&Run) -> Grouper,
     ) -> Result<Responses, Status> {
         let format = Format::named(&request.format);
         if format.is_none() && request.format != OTLP {
@@ -84,7 +85,7 @@ impl Artifacts {
         let permit = Arc::clone(&self.open).try_acquire_owned().map_err(|_| busy())?;
         let log = Log::new(Arc::clone(store), request.run_id);
         let Some(format) = format else {
-            let traces = Traces { grouper: Grouper::new(&run), resource: resource(), log, after: 0 };
+            let traces = Traces { grouper: grouper(&run), resource: resource(), log, after: 0 };
             return Ok(respond(Writing::Traces(Box::new(traces)), permit));
         };
         let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();

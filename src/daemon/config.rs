@@ -11,6 +11,8 @@ use serde::Deserialize;
 use crate::peer::target::AllowedTargets;
 use crate::script::pool::Limits;
 use crate::telemetry::connect::{Otlp, Protocol};
+use crate::telemetry::semconv::Conventions;
+use crate::telemetry::spans::Style;
 use crate::trace::{captures_content, check_template};
 use crate::usage::{Price, Prices, nano_usd};
 
@@ -56,6 +58,8 @@ pub struct Config {
     pub scripts: Limits,
     /// Where telemetry goes when no `OTEL_*` variable says so.
     pub otlp: Otlp,
+    /// What is exported of traces where there is a choice.
+    pub span_style: Style,
     /// A link to the trace of a case, for runs that name none.
     pub trace_url: Option<String>,
     /// Traces of all runs hold what was said.
@@ -87,6 +91,7 @@ impl Config {
             drain: Duration::from_secs(10),
             scripts: Limits::default(),
             otlp: Otlp::default(),
+            span_style: Style { conventions: Conventions::opted_in().unwrap_or_default(), ..Style::default() },
             trace_url: None,
             capture_content: captures_content().unwrap_or(false),
             span_wait: SPAN_WAIT,
@@ -199,6 +204,8 @@ struct FileOtlp {
     headers: Option<BTreeMap<String, String>>,
     logs: Option<bool>,
     metrics: Option<bool>,
+    conventions: Option<String>,
+    rpc_spans: Option<bool>,
 }
 
 /// An entry of `prices`: US dollars for a million tokens.
@@ -280,6 +287,13 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
         let known = |name: &String| Protocol::named(name);
         let problem = || "protocol must be grpc or http/protobuf".to_owned();
         let protocol = otlp.protocol.as_ref().map(|name| known(name).ok_or_else(|| value("otlp", problem())));
+        let problem = || "conventions must be \"1.41\" or \"latest\"".to_owned();
+        let conventions = otlp.conventions.as_ref();
+        let conventions = conventions.map(|name| Conventions::named(name).ok_or_else(|| value("otlp", problem())));
+        config.span_style = Style {
+            conventions: Conventions::opted_in().or(conventions.transpose()?).unwrap_or_default(),
+            rpc: otlp.rpc_spans.unwrap_or(false),
+        };
         config.otlp = Otlp {
             endpoint: otlp.endpoint,
             protocol: protocol.transpose()?,
@@ -367,6 +381,7 @@ mod tests {
             ("[prices.'gpt-4o']\ninput = -1.0\noutput = 2", "prices: \"gpt-4o\": must be US dollars"),
             ("[prices.x]\ninput = 1", "DIR/forge.toml, line 1: missing field `output`"),
             ("[otlp]\nprotocol = 'carrier pigeon'", "otlp: protocol must be grpc or http/protobuf"),
+            ("[otlp]\nconventions = '1.36'", "otlp: conventions must be \"1.41\" or \"latest\""),
             ("trace_url = 'https://traces.example/'", "trace_url: \"https://traces.example/\" is no address with"),
             ("span_wait = '1h'", "span_wait: \"1h\" is no duration of at most 5m"),
             ("keep_runs = 0", "max_parallel_runs, keep_runs: must be at least 1"),

@@ -32,7 +32,7 @@ use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::telemetry::export::{AHEAD, Exporter};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::spans::Grouper;
+use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
@@ -62,6 +62,7 @@ pub struct Manager {
     span_wait: Duration,
     trace_url: Option<String>,
     capture_content: bool,
+    span_style: Style,
 }
 
 /// The ways of telemetry out of the daemon.
@@ -143,6 +144,7 @@ impl Manager {
             span_wait: config.span_wait,
             trace_url: config.trace_url.clone(),
             capture_content: config.capture_content,
+            span_style: config.span_style,
         }
     }
 
@@ -234,10 +236,15 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            let grouper = Grouper::new(&run);
+            let grouper = self.grouper(&run);
             self.start(self.job(parts, run.clone(), Done::default()), grouper);
         }
         Ok((run, deduplicated))
+    }
+
+    /// Makes spans of a run, from its first event on.
+    pub(super) fn grouper(&self, run: &Run) -> Grouper {
+        Grouper::new(run, self.span_style)
     }
 
     /// Everything that a run needs besides itself.
@@ -340,7 +347,7 @@ impl Manager {
 
     /// How far a run came, by its log; and what of it is open for whoever makes spans.
     async fn done(&self, run: &Run) -> Result<(Done, Grouper), StoreError> {
-        let mut grouper = Grouper::new(run);
+        let mut grouper = self.grouper(run);
         let results = run.spec.hooks.after.is_some().then(Results::default);
         let mut done = Done { events: run.last_sequence, results, ..Done::default() };
         let mut after = 0;
@@ -536,7 +543,7 @@ impl Told {
                     continue;
                 }
                 for group in grouper.take(event) {
-                    exporter.offer(Grouper::count(&group), || grouper.spans(&group));
+                    exporter.offer(grouper.count(&group), || grouper.spans(&group));
                 }
             }
         }

@@ -191,7 +191,8 @@ impl RunService for Runs {
         &self,
         request: Request<pb::FetchArtifactRequest>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
-        self.artifacts.fetch(self.manager.store(), request.into_inner()).await.map(Response::new)
+        let grouper = |run: &Run| self.manager.grouper(run);
+        self.artifacts.fetch(self.manager.store(), request.into_inner(), grouper).await.map(Response::new)
     }
 }
 

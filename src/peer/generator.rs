@@ -168,7 +168,7 @@ impl Agent {
         options: &Json,
         cases: &mpsc::Sender<String>,
     ) -> Result<Generated, Silence> {
-        let answer = self.ask_plainly(belongs, &wanted.question(), options).await?;
+        let answer = self.ask_plainly(belongs, &wanted.question(), options).await?.response;
         let found = cases_in(&answer);
         if found.is_empty() {
             let beginning: String = answer.chars().take(200).collect();

@@ -13,7 +13,7 @@ use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, traced, was_not_
 use super::stream::Recording;
 use super::target::Target;
 use crate::check::framework::json_in;
-use crate::conversation::{Failure, Invocation, JsonText, Message, Part, Role, ToolMode};
+use crate::conversation::{Failure, Invocation, JsonText, Message, Part, Role, ToolMode, Transcript, Usage};
 use crate::event::CaseRef;
 use crate::json::{Json, Value, write_string};
 use crate::trace::{RunTrace, SpanId, TraceHeaders};
@@ -105,10 +105,10 @@ impl Agent {
         match reached(belongs, ask).await? {
             Ok(answer) => input_from_proto(answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
-                let (json, _) = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
+                let (json, _, usage) = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
                 let input = json.get("input").and_then(Json::as_str).filter(|input| !input.is_empty());
                 let is_last = matches!(json.get("goal_achieved"), Some(Json { value: Value::Bool(true), .. }));
-                Ok(Input { message: input.map(Message::user), is_last })
+                Ok(Input { message: input.map(Message::user), is_last, usage })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -128,7 +128,8 @@ impl Agent {
         match reached(belongs, ask).await? {
             Ok(answer) => vote_from_proto(&answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
-                let (json, reply) = self.ask_in_json(belongs, &validator_question(asked), asked.options).await?;
+                let question = validator_question(asked);
+                let (json, reply, usage) = self.ask_in_json(belongs, &question, asked.options).await?;
                 let passed = ["passed", "pass"].iter().find_map(|key| match json.get(key).map(|value| &value.value) {
                     Some(Value::Bool(passed)) => Some(*passed),
                     _ => None,
@@ -136,7 +137,8 @@ impl Agent {
                 let passed = passed.ok_or_else(|| Silence::Failed("its answer holds no verdict".to_owned()))?;
                 let reason = ["reason", "message"].iter().find_map(|key| json.get(key).and_then(Json::as_str));
                 let score = json.get("score").and_then(Json::as_f64).and_then(score_in_range);
-                Ok(Vote { passed, reason: shorten(reason.unwrap_or_default()), score, reply: shorten(&reply) })
+                let reason = shorten(reason.unwrap_or_default());
+                Ok(Vote { passed, reason, score, reply: shorten(&reply), usage })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -176,11 +178,16 @@ impl Agent {
         }
     }
 
-    /// Asks a plain agent, and reads the JSON in its answer; the answer comes along.
-    async fn ask_in_json(&self, belongs: &Belongs, question: &str, options: &Json) -> Result<(Json, String), Silence> {
-        let text = self.ask_plainly(belongs, question, options).await?;
+    /// Asks a plain agent, and reads the JSON in its answer; the answer comes along, and what it consumed.
+    async fn ask_in_json(
+        &self,
+        belongs: &Belongs,
+        question: &str,
+        options: &Json,
+    ) -> Result<(Json, String, Option<Usage>), Silence> {
+        let Transcript { response: text, usage, .. } = self.ask_plainly(belongs, question, options).await?;
         if let Some(json) = json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
-            return Ok((json, text));
+            return Ok((json, text, usage));
         }
         let beginning: String = text.chars().take(200).collect();
         Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
@@ -192,7 +199,7 @@ impl Agent {
         belongs: &Belongs,
         question: &str,
         options: &Json,
-    ) -> Result<String, Silence> {
+    ) -> Result<Transcript, Silence> {
         let invocation = Invocation {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
@@ -214,7 +221,7 @@ impl Agent {
     }
 
     /// The whole answer to one call.
-    async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<String, Silence> {
+    async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<Transcript, Silence> {
         let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
         let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
@@ -228,7 +235,7 @@ impl Agent {
             }
         }
         match recording.failure() {
-            None => Ok(recording.into_exchange(None).transcript.response),
+            None => Ok(recording.into_exchange(None).transcript),
             Some(Failure::Agent(message) | Failure::Protocol(message)) => Err(Silence::Failed(message)),
             Some(failure) => Err(Silence::Failed(format!("{failure:?}"))),
         }

@@ -113,7 +113,7 @@ impl Recording {
                 call.outcome.clone_from(outcome);
                 call.duration = *duration;
             }
-            AgentEventKind::ModelTurn { model, usage, .. } => self.turn(model, usage.as_ref()),
+            AgentEventKind::ModelTurn(turn) => self.turn(&turn.model, turn.usage.as_ref()),
             AgentEventKind::Log { .. } => {}
             AgentEventKind::Finished(finished) => self.finish(finished),
             AgentEventKind::Unknown => self.bend(Leniency::UnknownEvent),
@@ -189,7 +189,7 @@ impl Recording {
         };
         let model = self.model.filter(|model| !model.is_empty());
         let spans_flushed = self.finished.as_ref().is_some_and(|finished| finished.spans_flushed);
-        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed, waited: Duration::ZERO }
+        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed, ..Exchange::default() }
     }
 
     fn turn(&mut self, model: &str, usage: Option<&Usage>) {
@@ -265,7 +265,7 @@ fn whole_usage(finished: Option<Usage>, turns: Option<Usage>) -> Option<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{Message, ToolOutcome};
+    use crate::conversation::{Message, ModelTurn, ToolOutcome};
 
     fn accepted() -> AgentEventKind {
         AgentEventKind::Accepted { instance_id: String::new() }
@@ -383,10 +383,9 @@ mod tests {
 
     #[test]
     fn what_model_turns_used_adds_up() {
-        let turn = |model: &str, tokens| AgentEventKind::ModelTurn {
-            index: 1,
-            model: model.to_owned(),
-            usage: Some(Usage { output_tokens: Some(tokens), ..Usage::default() }),
+        let turn = |model: &str, tokens| {
+            let usage = Some(Usage { output_tokens: Some(tokens), ..Usage::default() });
+            AgentEventKind::ModelTurn(ModelTurn { model: model.to_owned(), usage, ..ModelTurn::default() })
         };
         let exchange = |turns: [AgentEventKind; 2]| {
             let [first, second] = turns;

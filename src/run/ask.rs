@@ -1,23 +1,67 @@
 //! Asks the other parties of a case: validators for assertions, and whoever plays the user.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::call::for_traces;
 use super::clock::Clock;
 use super::replay::digest_of_judgement;
 use crate::check::framework::{Question, Replies, Reply, questions};
-use crate::conversation::{Message, Transcript};
-use crate::event::{CaseRef, PartySaid, Payload, Said};
+use crate::conversation::{Message, Transcript, Usage};
+use crate::event::{Asked, CaseRef, PartyRole, PartySaid, Payload, Said};
 use crate::json::{Json, Value};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
 use crate::verdict::{Blame, Opinion};
 use crate::wire::party::{Judgement, Vote};
 
-/// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same.
+/// A question to a simulator or validator, while its answer is awaited.
+pub(super) struct Asking {
+    since: Instant,
+    said: PartySaid,
+}
+
+impl Asking {
+    /// Of somebody who is asked now.
+    pub(super) fn begin(
+        shared: &Shared,
+        role: PartyRole,
+        by: &str,
+        digest: &str,
+        belongs: &Belongs,
+        asked: impl FnOnce() -> Asked,
+    ) -> Self {
+        let is_live = shared.evidence.as_ref().is_none_or(|then| role == PartyRole::Validator && then.asks_validators);
+        let party = shared.party(by).ok().filter(|_| is_live);
+        let said = PartySaid {
+            role,
+            by: by.to_owned(),
+            digest: digest.to_owned(),
+            said: Said::Cancelled,
+            request_id: belongs.request_id.clone(),
+            began: Some(Timestamp::now()),
+            duration: Duration::ZERO,
+            endpoint: party.map(|party| party.url).unwrap_or_default(),
+            usage: None,
+            asked: shared.spec.capture_content.then(asked),
+        };
+        Self { since: Instant::now(), said }
+    }
+
+    /// Notes the answer, or why there is none.
+    pub(super) async fn end(self, shared: &Shared, case: &CaseRef, turn: u32, said: Said, usage: Option<Usage>) {
+        let said = PartySaid { said, usage, duration: self.since.elapsed(), ..self.said };
+        // When nobody stores the log any more, the verdict on the case does not come into it either.
+        let _ = shared.journal.case(case, turn, Payload::PartySaid(Box::new(said))).await;
+    }
+}
+
+/// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same. `None`: the run
+/// was cancelled.
 pub(super) async fn ask(
     shared: &Shared,
     claims: &[Claim],
@@ -25,28 +69,30 @@ pub(super) async fn ask(
     transcript: &Transcript,
     belongs: &Belongs,
     clock: &mut Clock,
-) -> Replies {
+) -> Option<Replies> {
     let mut replies = Replies::new();
     for (position, question) in questions(claims) {
         let asked = Instant::now();
-        let party = match question {
-            Question::Validator { .. } => Blame::Validator,
-            Question::Script { .. } => Blame::Script,
-        };
-        let reply = match question {
+        let (party, reply) = match question {
             Question::Validator { agent, options } => {
-                validator(shared, agent, options, conversation, transcript, belongs).await
+                let reply = validator(shared, agent, options, conversation, transcript, belongs).await;
+                (Blame::Validator, reply)
             }
             Question::Script { script, options } => {
-                super::script::judge(shared, script, options, conversation, transcript, belongs.deadline).await
+                let judged = super::script::judge(shared, script, options, conversation, transcript, belongs.deadline);
+                (Blame::Script, unless_cancelled(shared, judged).await?)
             }
         };
+        if shared.control.cancel.is_cancelled() {
+            return None;
+        }
         clock.add(party, asked.elapsed());
         replies.insert(position, reply);
     }
-    replies
+    Some(replies)
 }
 
+/// Asks a validator, as often as the options say. A run that is cancelled meanwhile is a failed answer.
 pub(super) async fn validator(
     shared: &Shared,
     id: &str,
@@ -74,25 +120,29 @@ pub(super) async fn validator(
         attempt: belongs.attempt,
     };
     let digest = digest_of_judgement(&asked);
+    let judged = || {
+        let mut messages = for_traces(conversation);
+        messages.push(Message::assistant(transcript.response.clone()));
+        Asked { instructions: texts([&criteria]), messages }
+    };
     let mut given = Vec::new();
     for _ in 0..votes {
+        if shared.control.cancel.is_cancelled() {
+            return Reply::failed(CANCELLED);
+        }
         let belongs = belongs.asking(&shared.trace);
-        let (asked_at, began) = (Timestamp::now(), Instant::now());
-        let voted = voted(shared, id, &asked, &belongs, &case, &digest).await;
-        let voted = voted.map_err(|silence| match silence {
-            Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
-            Silence::Failed(why) => why,
-        });
-        let said = match voted.clone() {
-            Ok(Vote { passed, reason, score, reply }) => Said::Vote { passed, reason, score, reply },
-            Err(why) => Said::Silence(why),
+        let asking = Asking::begin(shared, PartyRole::Validator, id, &digest, &belongs, judged);
+        let voted = unless_cancelled(shared, voted(shared, id, &asked, &belongs, &case, &digest)).await;
+        let (said, usage) = match &voted {
+            Some(Ok(Vote { passed, reason, score, reply, usage })) => {
+                let (reason, reply) = (reason.clone(), reply.clone());
+                (Said::Vote { passed: *passed, reason, score: *score, reply }, *usage)
+            }
+            Some(Err(why)) => (Said::Silence(why.clone()), None),
+            None => (Said::Cancelled, None),
         };
-        let (by, digest, request_id) = (id.to_owned(), digest.clone(), belongs.request_id);
-        let said = PartySaid { by, digest, said, request_id, began: Some(asked_at), duration: began.elapsed() };
-        let said = Payload::PartySaid(Box::new(said));
-        // When nobody stores the log any more, the verdict on the case does not come into it either.
-        let _ = shared.journal.case(&case, belongs.turn, said).await;
-        match voted {
+        asking.end(shared, &case, belongs.turn, said, usage).await;
+        match voted.unwrap_or_else(|| Err(CANCELLED.to_owned())) {
             Ok(verdict) => given.push(verdict),
             Err(why) => {
                 // What was said before stands in the result all the same.
@@ -106,7 +156,24 @@ pub(super) async fn validator(
     count(given)
 }
 
-/// One vote: of the validator, or what it said in the run that is replayed.
+/// Why nobody answered.
+const CANCELLED: &str = "the run was cancelled";
+
+/// What comes of waiting; `None`: the run was cancelled before.
+pub(super) async fn unless_cancelled<F: Future>(shared: &Shared, waiting: F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        () = shared.control.cancel.cancelled() => None,
+        output = waiting => Some(output),
+    }
+}
+
+/// Those that are not empty.
+pub(super) fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.into_iter().filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
+/// One vote: of the validator, or what it said in the run that is replayed. An error is why there is none.
 async fn voted(
     shared: &Shared,
     id: &str,
@@ -114,17 +181,20 @@ async fn voted(
     belongs: &Belongs,
     case: &CaseRef,
     digest: &str,
-) -> Result<Vote, Silence> {
+) -> Result<Vote, String> {
     if let Some(evidence) = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators) {
-        let said = evidence.said(id, digest, case).await;
-        return match said {
-            Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply }),
-            Ok(Said::Input(..) | Said::Silence(_)) => Err(Silence::Failed("it spoke then, and judged not".to_owned())),
-            Err(why) => Err(Silence::Failed(format!("{why}; --validators asks it now"))),
+        return match evidence.said(id, digest, case).await {
+            Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
+            Ok(Said::Input(..) | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
+            Err(why) => Err(format!("{why}; --validators asks it now")),
         };
     }
-    let party = shared.party(id).map_err(Silence::Failed)?;
-    party.validate(belongs, asked).await
+    let party = shared.party(id)?;
+    // Apart, so that whoever asks is small: most cases ask nobody.
+    Box::pin(party.validate(belongs, asked)).await.map_err(|silence| match silence {
+        Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
+        Silence::Failed(why) => why,
+    })
 }
 
 /// The verdict of the majority, with the first reason of its side. A tie does not hold.
@@ -179,6 +249,7 @@ mod tests {
                 reason: format!("says {passed}"),
                 score: *score,
                 reply: passed.to_string(),
+                usage: None,
             };
             match count(votes.iter().map(vote).collect()) {
                 Reply::Judged { passed, reason, opinion: Some(opinion) } => (passed, reason, opinion),

@@ -13,12 +13,12 @@ use jiff::Timestamp;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
 use crate::conversation::{
-    AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Message, Part,
+    AgentEvent, AgentEventKind, Blob, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Message, Part,
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
@@ -40,6 +40,9 @@ const MAX_WAITING_RESULTS: usize = 1_000;
 const EXPORTS_SPANS: &str = "spans.export";
 /// What agents declare whose spans are evidence.
 const FROM_SPANS: &str = "tools.from_spans";
+/// Bytes of a conversation that the log keeps for traces, and messages of it, and parts of each: as much as is exported.
+const MAX_TRACED: usize = 48 << 10;
+const MAX_TRACED_PARTS: usize = 1_000;
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -70,7 +73,9 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let digest = digest_of_call(&call.invocation, call.stubs);
     // The agent under test is that of the run, whatever it is called.
     let name = &call.callee.agent.name;
-    let to = if *name == call.shared.callee.agent.name { String::new() } else { name.clone() };
+    let is_under_test = *name == call.shared.callee.agent.name;
+    let to = if is_under_test { String::new() } else { name.clone() };
+    let endpoint = if is_under_test { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
     let exchange = match &call.shared.evidence {
         None => watched(&call).await?,
@@ -91,7 +96,10 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         conversation_id: call.invocation.conversation_id.clone(),
         began: Some(began),
         exports_spans: call.callee.can(EXPORTS_SPANS),
-        input: if call.shared.spec.capture_content { without_files(&call.invocation.messages) } else { Vec::new() },
+        input: if call.shared.spec.capture_content { for_traces(&call.invocation.messages) } else { Vec::new() },
+        endpoint,
+        cancel: exchange.cancel,
+        grpc_status: exchange.grpc_status,
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
     Ok(exchange)
@@ -120,24 +128,46 @@ async fn watched(call: &Call<'_>) -> Result<Exchange, LogClosed> {
     Ok(exchange)
 }
 
-/// Messages for a log, in which files have no place.
-fn without_files(messages: &[Message]) -> Vec<Message> {
-    let mut messages = messages.to_vec();
-    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-        if let Part::Blob(blob) = part
-            && let Source::Content(_) = blob.source
-        {
-            blob.source = Source::File(blob.name.clone());
-        }
+/// Messages for traces: the last ones, without files, of so many bytes at most.
+pub(super) fn for_traces(messages: &[Message]) -> Vec<Message> {
+    fn kept(text: &str, left: &mut usize) -> String {
+        let kept = &text[..text.floor_char_boundary(*left)];
+        *left -= kept.len();
+        kept.to_owned()
     }
-    messages
+    let part = |part: &Part, left: &mut usize| match part {
+        Part::Text(text) => Part::Text(kept(text, left)),
+        Part::Reasoning(text) => Part::Reasoning(kept(text, left)),
+        Part::Data(json) => Part::Text(kept(json.as_str(), left)),
+        Part::Blob(blob) => {
+            let (media_type, name) = (kept(&blob.media_type, left), kept(&blob.name, left));
+            let source = match &blob.source {
+                Source::Uri(uri) => Source::Uri(kept(uri, left)),
+                Source::File(_) | Source::Content(_) => Source::File(String::new()),
+            };
+            Part::Blob(Blob { media_type, name, source, written: None })
+        }
+    };
+    let mut left = MAX_TRACED;
+    let mut last = Vec::new();
+    for message in messages.iter().rev().take(MAX_TRACED_PARTS) {
+        if left == 0 {
+            break;
+        }
+        let parts = message.parts.iter().take(MAX_TRACED_PARTS).map(|of| part(of, &mut left)).collect();
+        last.push(Message { role: message.role, parts });
+    }
+    last.reverse();
+    last
 }
 
 async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
     let mut recording = Recording::default();
     let (mut stream, frames, sent) = match open(call).await {
         Ok(opened) => opened,
-        Err((failure, sent)) => return Ok(end(recording, Some(failure), sent)),
+        Err(NotOpened { failure, sent, cancel, grpc_status }) => {
+            return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent) });
+        }
     };
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
     let mut results: BTreeMap<(Instant, usize), StubResult> = BTreeMap::new();
@@ -175,19 +205,21 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
                     break None;
                 }
             }
-            Ok(None) => return Ok(end(recording, None, sent.at())),
+            Ok(None) => return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..end(recording, None, sent.at()) }),
             Err(status) => {
                 let failure = match trouble(&status, true, !recording.is_empty()) {
                     Trouble::Over(failure) => failure,
                     Trouble::NotDelivered(message) => Failure::Lost(message),
                 };
-                return Ok(end(recording, Some(failure), sent.at()));
+                let grpc_status = Some(status.code().into());
+                return Ok(Exchange { grpc_status, ..end(recording, Some(failure), sent.at()) });
             }
         }
     };
     if let Some((failure, reason)) = failure {
         say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
-        return Ok(end(recording, Some(failure), sent.at()));
+        let (cancel, grpc_status) = (Some(reason), Some(status_of(reason)));
+        return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent.at()) });
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
@@ -196,22 +228,59 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
         // The answer is there; that it has to hurry now is not the agent's fault.
         () = call.shared.control.cancel.cancelled() => Ok(Ok(None)),
     };
-    let failure = match closing {
-        Ok(Ok(None)) => None,
-        Ok(Ok(Some(_))) => Some(Failure::Protocol("an event came after `finished`, which must be the last".to_owned())),
-        Ok(Err(_)) | Err(_) => {
+    let (failure, status) = match closing {
+        Ok(Ok(None)) => (None, Code::Ok),
+        Ok(Ok(Some(_))) => {
+            let broken = "an event came after `finished`, which must be the last".to_owned();
+            (Some(Failure::Protocol(broken)), Code::Cancelled)
+        }
+        other => {
             report(call, Leniency::LeftOpen).await?;
-            None
+            (None, if let Ok(Err(status)) = other { status.code() } else { Code::Cancelled })
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    Ok(recording.into_exchange(failure))
+    Ok(Exchange { grpc_status: Some(status.into()), ..recording.into_exchange(failure) })
+}
+
+/// What a call ends with, for us, that the daemon ends.
+fn status_of(reason: CancelReason) -> i32 {
+    match reason {
+        CancelReason::Budget => Code::DeadlineExceeded,
+        CancelReason::User
+        | CancelReason::FailFast
+        | CancelReason::ProtocolError
+        | CancelReason::Shutdown
+        | CancelReason::Decided => Code::Cancelled,
+    }
+    .into()
 }
 
 type Opened = (Streaming<InvokeResponse>, mpsc::Sender<InvokeRequest>, Sent);
 
+/// A call that did not come to its first event.
+struct NotOpened {
+    failure: Failure,
+    /// When the start frame was taken, if it was.
+    sent: Option<Instant>,
+    cancel: Option<CancelReason>,
+    grpc_status: Option<i32>,
+}
+
+impl NotOpened {
+    /// The daemon ended a call that was under way.
+    fn ended(failure: Failure, sent: Instant, reason: CancelReason) -> Self {
+        Self { failure, sent: Some(sent), cancel: Some(reason), grpc_status: Some(status_of(reason)) }
+    }
+
+    /// Nothing was made that the agent could know of.
+    fn at_all(failure: Failure, grpc_status: Option<Code>) -> Self {
+        Self { failure, sent: None, cancel: None, grpc_status: grpc_status.map(Code::into) }
+    }
+}
+
 /// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
-async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
+async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
     let begun = Instant::now();
     let mut backoff = Backoff::new();
     let mut last = "no connection".to_owned();
@@ -233,7 +302,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         if start.encoded_len() as u64 > limit {
             let message =
                 format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
-            return Err((Failure::Suite(message), None));
+            return Err(NotOpened::at_all(Failure::Suite(message), None));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
         let (agent, trace) = (call.callee.agent.clone(), trace.clone());
@@ -242,19 +311,22 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
         let status = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => {
-                if sent.at().is_some() {
-                    say_farewell(&call.shared.farewells, Far::Opening(opening), frames, call.shared.control.reason());
-                }
-                return Err((Failure::Cancelled, sent.at()));
+                let Some(at) = sent.at() else {
+                    return Err(NotOpened::at_all(Failure::Cancelled, Some(Code::Cancelled)));
+                };
+                let reason = call.shared.control.reason();
+                say_farewell(&call.shared.farewells, Far::Opening(opening), frames, reason);
+                return Err(NotOpened::ended(Failure::Cancelled, at, reason));
             }
             () = tokio::time::sleep_until(call.deadline) => {
-                if sent.at().is_none() {
+                let Some(at) = sent.at() else {
                     // Nothing failed: there was no time left to begin with.
                     let had_time = begun < call.deadline;
-                    return Err((if had_time { unreachable(&backoff, &last) } else { Failure::Timeout }, None));
-                }
+                    let failure = if had_time { unreachable(&backoff, &last) } else { Failure::Timeout };
+                    return Err(NotOpened::at_all(failure, Some(Code::DeadlineExceeded)));
+                };
                 say_farewell(&call.shared.farewells, Far::Opening(opening), frames, CancelReason::Budget);
-                return Err((Failure::Timeout, sent.at()));
+                return Err(NotOpened::ended(Failure::Timeout, at, CancelReason::Budget));
             }
             opened = &mut opening => match opened {
                 Ok(stream) => return Ok((stream, frames, sent)),
@@ -262,12 +334,19 @@ async fn open(call: &Call<'_>) -> Result<Opened, (Failure, Option<Instant>)> {
             },
         };
         match trouble(&status, sent.at().is_some(), false) {
-            Trouble::Over(failure) => return Err((failure, sent.at())),
+            Trouble::Over(failure) => {
+                let grpc_status = Some(status.code().into());
+                return Err(NotOpened { failure, sent: sent.at(), cancel: None, grpc_status });
+            }
             Trouble::NotDelivered(message) => last = message,
         }
         tokio::select! {
-            () = call.shared.control.cancel.cancelled() => return Err((Failure::Cancelled, None)),
-            () = tokio::time::sleep_until(call.deadline) => return Err((unreachable(&backoff, &last), None)),
+            () = call.shared.control.cancel.cancelled() => {
+                return Err(NotOpened::at_all(Failure::Cancelled, Some(status.code())));
+            }
+            () = tokio::time::sleep_until(call.deadline) => {
+                return Err(NotOpened::at_all(unreachable(&backoff, &last), Some(status.code())));
+            }
             () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
@@ -415,4 +494,30 @@ fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) ->
 
 fn elapsed(sent: Option<Instant>) -> Duration {
     sent.map_or(Duration::ZERO, |sent| sent.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::Role;
+
+    /// Of a long conversation traces hold the end, of a long message the beginning.
+    #[test]
+    fn what_traces_are_told() {
+        let file = Blob {
+            media_type: "image/png".to_owned(),
+            name: "a.png".to_owned(),
+            source: Source::Uri("data:".to_owned() + &"x".repeat(MAX_TRACED)),
+            written: None,
+        };
+        let messages = [
+            Message::user("é".repeat(MAX_TRACED)),
+            Message { role: Role::User, parts: vec![Part::Text("look".to_owned()), Part::Blob(file)] },
+            Message::assistant("I see"),
+        ];
+        let told = for_traces(&messages[..1]);
+        assert_eq!(told[0].text().len(), MAX_TRACED);
+        let told = for_traces(&messages);
+        assert_eq!(told.iter().map(Message::text).collect::<Vec<_>>(), ["look", "I see"]);
+    }
 }

@@ -223,14 +223,12 @@ async fn standard(
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
         let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, deadline);
-        tokio::select! {
-            biased;
-            () = shared.control.cancel.cancelled() => {
-                let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
-                return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
-            }
-            replies = Box::pin(ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock)) => replies,
-        }
+        let asked = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock);
+        let Some(replies) = Box::pin(asked).await else {
+            let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
+            return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
+        };
+        replies
     } else {
         Replies::new()
     };

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::ask::{ask, metadata, with_test_mode};
-use super::call::{Call, call};
+use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
+use super::call::{Call, call, for_traces};
 use super::case::{Loaded, QUICK_BYTES, Started};
 use super::clock::{Clock, fairly};
 use super::replay::digest_of_input;
@@ -18,7 +17,7 @@ use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
 use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
 };
-use crate::event::{CaseRef, PartySaid, Payload, Said};
+use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::Claim;
 use crate::suite::{Dialogue, Mode};
@@ -128,7 +127,7 @@ async fn play(
         let asked = Instant::now();
         let is_first = first.is_some();
         let input = match first.take() {
-            Some(message) => Ok(Input { message: Some(message), is_last: false }),
+            Some(message) => Ok(Input { message: Some(message), is_last: false, usage: None }),
             None => next_input(case, progress, turn, record.deadline).await,
         };
         record.clock.add(Blame::Simulator, asked.elapsed());
@@ -206,26 +205,25 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
     };
     let digest = digest_of_input(&asked);
     let belongs = belongs(case, turn, deadline).asking(&case.shared.trace);
-    let (asked_at, began) = (Timestamp::now(), Instant::now());
+    let told = || Asked { instructions: texts([asked.persona, asked.goal]), messages: for_traces(asked.conversation) };
+    let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, &digest, &belongs, told);
     let input = match &case.shared.evidence {
         Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
-            Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last }),
-            Ok(Said::Vote { .. } | Said::Silence(_)) => Err(simulator_error("it judged then, and spoke not")),
+            Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last, usage: None }),
+            Ok(Said::Vote { .. } | Said::Silence(_) | Said::Cancelled) => {
+                Err(simulator_error("it judged then, and spoke not"))
+            }
             Err(why) => Err(simulator_error(&why)),
         },
         None => live_input(case, &asked, &belongs).await,
     };
-    let said = match &input {
-        Ok(input) => Said::Input(input.message.clone(), input.is_last),
+    let (said, usage) = match &input {
+        Ok(input) => (Said::Input(input.message.clone(), input.is_last), input.usage),
         // That it was cancelled says nothing about the simulator.
-        Err(Ending::Bad { cause: Cause::Cancelled, .. } | Ending::Passed) => return input,
-        Err(Ending::Bad { error, .. }) => Said::Silence(error.clone()),
+        Err(Ending::Bad { cause: Cause::Cancelled, .. } | Ending::Passed) => (Said::Cancelled, None),
+        Err(Ending::Bad { error, .. }) => (Said::Silence(error.clone()), None),
     };
-    let (by, request_id) = (simulator.agent.clone(), belongs.request_id);
-    let said = PartySaid { by, digest, said, request_id, began: Some(asked_at), duration: began.elapsed() };
-    let said = Payload::PartySaid(Box::new(said));
-    // When nobody stores the log any more, the agent's call ends the case.
-    let _ = case.shared.journal.case(case.case_ref, turn, said).await;
+    asking.end(case.shared, case.case_ref, turn, said, usage).await;
     input
 }
 
@@ -233,11 +231,8 @@ async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, belongs: &Belongs) 
     let Some(party) = case.shared.parties.get(&case.dialogue.simulator.agent) else {
         return Err(simulator_error("there is no such agent"));
     };
-    let answer = tokio::select! {
-        biased;
-        () = case.shared.control.cancel.cancelled() => return Err(ending_of(Failure::Cancelled, None)),
-        answer = party.next_input(belongs, asked) => answer,
-    };
+    let answer = unless_cancelled(case.shared, Box::pin(party.next_input(belongs, asked))).await;
+    let Some(answer) = answer else { return Err(ending_of(Failure::Cancelled, None)) };
     answer.map_err(|silence| match silence {
         Silence::Failed(why) => simulator_error(&why),
         // The time of the case is up, and it is not the agent that used it up.
@@ -357,11 +352,8 @@ async fn checkpoints(
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
         let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
-        let replies = tokio::select! {
-            biased;
-            () = case.shared.control.cancel.cancelled() => return Ok(Err(ending_of(Failure::Cancelled, None))),
-            replies = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, &mut record.clock) => replies,
-        };
+        let asked = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, &mut record.clock);
+        let Some(replies) = asked.await else { return Ok(Err(ending_of(Failure::Cancelled, None))) };
         let results = evaluated(case.loaded, position, transcript, replies).await;
         match progress.look(position, results) {
             Err(ending) => return Ok(Err(ending)),

@@ -94,7 +94,7 @@ impl Index {
                 (&ended.to, &ended.digest, first.unwrap_or(event.sequence))
             }
             // What was not said then is not said again: it may be now.
-            Payload::PartySaid(party) if matches!(party.said, Said::Silence(_)) => return,
+            Payload::PartySaid(party) if matches!(party.said, Said::Silence(_) | Said::Cancelled) => return,
             Payload::PartySaid(party) => (&party.by, &party.digest, event.sequence),
             _ => return,
         };

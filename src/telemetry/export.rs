@@ -7,17 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::InstrumentationScope;
-use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
 use opentelemetry_otlp::{LogExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::{LogBatch, LogExporter as _, SdkLogRecord, SdkLoggerProvider};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::semconv;
+use super::records::Records;
 
 /// Most spans that wait to be sent.
 const WAITING_SPANS: usize = 4_096;
@@ -48,6 +45,8 @@ pub struct Exporter {
     /// When the daemon ends: nothing is tried behind that.
     end: watch::Sender<Option<Instant>>,
     task: Mutex<Option<JoinHandle<()>>>,
+    /// The way of log records, if they are wanted.
+    records: Option<Arc<Records>>,
 }
 
 /// What exporting came to so far.
@@ -76,13 +75,14 @@ impl Exporter {
     #[must_use]
     pub fn start(mut spans: SpanExporter, logs: Option<LogExporter>, resource: &Resource, timeout: Duration) -> Self {
         spans.set_resource(resource);
-        let logs = logs.map(|logs| Logs::new(logs, resource));
+        let records = logs.map(|logs| Arc::new(Records::start(logs, resource, timeout)));
         let (queue, work) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared::default());
         let (end, ends) = watch::channel(None);
-        let sender = Sender { spans, logs, shared: Arc::clone(&shared), timeout, ends, failures: 0 };
+        let sender =
+            Sender { spans, records: records.clone(), shared: Arc::clone(&shared), timeout, ends, failures: 0 };
         let task = Mutex::new(Some(tokio::spawn(sender.run(work))));
-        Self { queue, shared, end, task }
+        Self { queue, shared, end, task, records }
     }
 
     /// Takes so many spans, which are only made if there is room for them.
@@ -128,6 +128,9 @@ impl Exporter {
             if self.queue.send(Work::Flushed(done)).await.is_ok() {
                 let _ = flushed.await;
             }
+            if let Some(records) = &self.records {
+                records.flush().await;
+            }
         };
         let _ = tokio::time::timeout(FLUSH, flush).await;
     }
@@ -147,6 +150,15 @@ impl Exporter {
         if lost > 0 {
             tracing::warn!(lost, exported = self.exported(), "spans were lost");
         }
+        if let Some(records) = &self.records {
+            records.close().await;
+        }
+    }
+
+    /// The way of log records, if they are wanted.
+    #[must_use]
+    pub fn records(&self) -> Option<&Arc<Records>> {
+        self.records.as_ref()
     }
 
     /// Spans that were sent and taken.
@@ -177,7 +189,7 @@ impl Shared {
 /// The task that sends.
 struct Sender {
     spans: SpanExporter,
-    logs: Option<Logs>,
+    records: Option<Arc<Records>>,
     shared: Arc<Shared>,
     /// Time for one export.
     timeout: Duration,
@@ -265,8 +277,8 @@ impl Sender {
                     }
                     self.shared.is_full.store(false, Ordering::Relaxed);
                     self.failures = 0;
-                    if let Some(logs) = &self.logs {
-                        logs.send(&batch, self.timeout).await;
+                    if let Some(records) = &self.records {
+                        records.offer(&batch);
                     }
                     return true;
                 }
@@ -315,57 +327,5 @@ async fn ended(ends: &mut watch::Receiver<Option<Instant>>) {
         Some(end) => tokio::time::sleep_until(end).await,
         // Nobody is left who could say so.
         None => std::future::pending().await,
-    }
-}
-
-/// Evaluations as log records, which are events of the conventions; on spans they stand in any case.
-struct Logs {
-    exporter: LogExporter,
-    provider: SdkLoggerProvider,
-    scope: InstrumentationScope,
-}
-
-impl Logs {
-    fn new(mut exporter: LogExporter, resource: &Resource) -> Self {
-        exporter.set_resource(resource);
-        let scope = InstrumentationScope::builder(semconv::SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
-        Self { exporter, provider: SdkLoggerProvider::builder().build(), scope }
-    }
-
-    async fn send(&self, spans: &[SpanData], timeout: Duration) {
-        let logger = self.provider.logger_with_scope(self.scope.clone());
-        let evaluations = spans.iter().flat_map(|span| span.events.events.iter().map(move |event| (span, event)));
-        let records: Vec<SdkLogRecord> = evaluations
-            .filter(|(_, event)| event.name == semconv::EVENT_EVALUATION)
-            .map(|(span, event)| {
-                let mut record = logger.create_log_record();
-                record.set_event_name(semconv::EVENT_EVALUATION);
-                record.set_timestamp(event.timestamp);
-                record.set_observed_timestamp(event.timestamp);
-                record.set_severity_number(Severity::Info);
-                let context = &span.span_context;
-                record.set_trace_context(context.trace_id(), context.span_id(), Some(context.trace_flags()));
-                record.add_attributes(event.attributes.iter().map(|it| (it.key.clone(), any(&it.value))));
-                record
-            })
-            .collect();
-        if records.is_empty() {
-            return;
-        }
-        let batch: Vec<_> = records.iter().map(|record| (record, &self.scope)).collect();
-        let sent = tokio::time::timeout(timeout, self.exporter.export(LogBatch::new(&batch))).await;
-        if let Ok(Err(error)) = sent {
-            tracing::debug!(%error, "log records cannot be exported; the spans hold what they say");
-        }
-    }
-}
-
-fn any(value: &opentelemetry::Value) -> AnyValue {
-    use opentelemetry::Value;
-    match value {
-        Value::Bool(value) => AnyValue::Boolean(*value),
-        Value::I64(value) => AnyValue::Int(*value),
-        Value::F64(value) => AnyValue::Double(*value),
-        other => AnyValue::String(other.as_str().into_owned().into()),
     }
 }

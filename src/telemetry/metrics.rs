@@ -12,7 +12,7 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use super::export::Exporter;
 use super::semconv;
-use crate::event::{CallEnd, Payload, RunEvent, Said};
+use crate::event::{CallEnd, PartyRole, Payload, RunEvent, Said};
 use crate::verdict::Outcome;
 
 /// Bounds of the buckets of times, in seconds: those of the conventions for calls of models, and below.
@@ -86,11 +86,11 @@ impl Metrics {
     /// Counts what becomes of spans that are exported.
     pub fn watch_exporter(&self, exporter: &Arc<Exporter>) {
         let meter = self.provider.meter(semconv::SCOPE);
-        let count = |name: &'static str, description: &'static str, read: fn(&Exporter) -> u64| {
+        let count = |name: &'static str, unit: &'static str, description: &'static str, read: fn(&Exporter) -> u64| {
             let exporter: Weak<Exporter> = Arc::downgrade(exporter);
             meter
                 .u64_observable_counter(name)
-                .with_unit("{span}")
+                .with_unit(unit)
                 .with_description(description)
                 .with_callback(move |observer| {
                     if let Some(exporter) = exporter.upgrade() {
@@ -99,8 +99,18 @@ impl Metrics {
                 })
                 .build();
         };
-        count(semconv::METRIC_SPANS_EXPORTED, "Spans that a receiver took", Exporter::exported);
-        count(semconv::METRIC_SPANS_DROPPED, "Spans that were lost on the way to a receiver", Exporter::dropped);
+        count(semconv::METRIC_SPANS_EXPORTED, "{span}", "Spans that a receiver took", Exporter::exported);
+        let lost = "Spans that were lost on the way to a receiver";
+        count(semconv::METRIC_SPANS_DROPPED, "{span}", lost, Exporter::dropped);
+        if exporter.records().is_some() {
+            count(semconv::METRIC_RECORDS_EXPORTED, "{record}", "Log records that a receiver took", |exporter| {
+                exporter.records().map_or(0, |records| records.exported())
+            });
+            let lost = "Log records that were lost on the way to a receiver";
+            count(semconv::METRIC_RECORDS_DROPPED, "{record}", lost, |exporter| {
+                exporter.records().map_or(0, |records| records.dropped())
+            });
+        }
         let waiting = Arc::downgrade(exporter);
         meter
             .u64_observable_gauge(semconv::METRIC_SPANS_WAITING)
@@ -153,21 +163,24 @@ impl Metrics {
                 }
             }
             Payload::CallEnded(ended) => self.call("agent", ended.duration, failure_kind(ended)),
-            Payload::PartySaid(party) => match &party.said {
-                Said::Input(..) => self.call("simulator", party.duration, None),
-                Said::Vote { .. } => self.call("validator", party.duration, None),
-                Said::Silence(_) => self.call("party", party.duration, Some("silent")),
-            },
+            Payload::PartySaid(party) => {
+                let error = match party.said {
+                    Said::Input(..) | Said::Vote { .. } => None,
+                    Said::Silence(_) => Some("silent"),
+                    Said::Cancelled => Some("cancelled"),
+                };
+                self.call(party.role.name(), party.duration, error);
+            }
             Payload::RunFinished(run) => self.runs.add(1, &[KeyValue::new(semconv::RUN_STATE, run.state.name())]),
             _ => {}
         }
     }
 
     fn call(&self, role: &'static str, took: Duration, error: Option<&'static str>) {
-        let mut attributes = vec![
-            KeyValue::new(semconv::OPERATION_NAME, semconv::OPERATION_INVOKE_AGENT),
-            KeyValue::new(semconv::ROLE, role),
-        ];
+        let is_validator = role == PartyRole::Validator.name();
+        let operation = if is_validator { semconv::OPERATION_EVALUATION } else { semconv::OPERATION_INVOKE_AGENT };
+        let mut attributes =
+            vec![KeyValue::new(semconv::OPERATION_NAME, operation), KeyValue::new(semconv::ROLE, role)];
         attributes.extend(error.map(|error| KeyValue::new(semconv::ERROR_TYPE, error)));
         self.calls.record(took.as_secs_f64(), &attributes);
     }

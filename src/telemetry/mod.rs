@@ -7,5 +7,6 @@ pub mod export;
 pub mod metrics;
 pub mod otlp;
 pub mod receive;
+pub mod records;
 pub mod semconv;
 pub mod spans;

@@ -1,13 +1,59 @@
 //! Every name that leaves the daemon as telemetry.
 //!
-//! The names of OpenTelemetry are those of its GenAI conventions at the state of [`GENAI_CONVENTIONS`], which are all still in
-//! development and move: who changes one here changes what people's dashboards look for. Names that begin with `forge.` are ours.
+//! The `gen_ai.*` names are those of OpenTelemetry's GenAI conventions, which are all still in development and move: who changes
+//! one here changes what people's dashboards look for. Where two states of them differ, [`Conventions`] decides. Names that
+//! begin with `forge.` are ours.
 
-/// Which state of <https://github.com/open-telemetry/semantic-conventions-genai> the `gen_ai.*` names are taken from: that of
-/// 2026-11, after they had left the main conventions at their version 1.41.
-pub const GENAI_CONVENTIONS: &str = "genai-2026-11";
-/// The schema of all other names: <https://opentelemetry.io/docs/specs/semconv/>.
+/// The schema of all names at the state that is exported unless another one is asked for.
+/// <https://opentelemetry.io/docs/specs/semconv/>
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+
+/// A state of the GenAI conventions.
+///
+/// What differs between them is in their own guide to migration, as far as it is exported here:
+/// <https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/non-normative/migration.md>.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Conventions {
+    /// The last one that was published with the main conventions, which receivers know.
+    #[default]
+    V1_41,
+    /// That of <https://github.com/open-telemetry/semantic-conventions-genai> in 2026-11, which has no version yet.
+    Latest,
+}
+
+impl Conventions {
+    /// The state of that name, as the configuration writes it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "1.41" => Some(Self::V1_41),
+            "latest" => Some(Self::Latest),
+            _ => None,
+        }
+    }
+
+    /// What `OTEL_SEMCONV_STABILITY_OPT_IN`, a list of words, asks for; `None`: nothing that concerns these names.
+    #[must_use]
+    pub fn opted_in() -> Option<Self> {
+        let words = std::env::var("OTEL_SEMCONV_STABILITY_OPT_IN").ok()?;
+        words.split(',').any(|word| word.trim() == "gen_ai_latest_experimental").then_some(Self::Latest)
+    }
+
+    /// Tokens written to a cache.
+    #[must_use]
+    pub const fn usage_cache_write(self) -> &'static str {
+        match self {
+            Self::V1_41 => "gen_ai.usage.cache_creation.input_tokens",
+            Self::Latest => "gen_ai.usage.cache_write.input_tokens",
+        }
+    }
+
+    /// Whether each message of an answer says why it ended, besides [`RESPONSE_FINISH_REASONS`].
+    #[must_use]
+    pub const fn has_finish_reason_in_messages(self) -> bool {
+        matches!(self, Self::V1_41)
+    }
+}
 /// The instrumentation scope.
 pub const SCOPE: &str = "forge";
 
@@ -87,6 +133,8 @@ pub const CONVERSATION_ID: &str = "gen_ai.conversation.id";
 pub const REQUEST_MODEL: &str = "gen_ai.request.model";
 /// The model that answered.
 pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+/// The provider's id of an answer of a model.
+pub const RESPONSE_ID: &str = "gen_ai.response.id";
 /// Why a model or an agent ended its answer.
 pub const RESPONSE_FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 /// Tokens read.
@@ -95,8 +143,6 @@ pub const USAGE_INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 pub const USAGE_OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 /// Tokens read from a cache.
 pub const USAGE_CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
-/// Tokens written to a cache.
-pub const USAGE_CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
 /// Tokens of reasoning.
 pub const USAGE_REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
 /// Host of the agent.
@@ -111,6 +157,21 @@ pub const TOOL_MODE: &str = "forge.tool_mode";
 pub const INVOCATION_ID: &str = "forge.invocation.id";
 /// `simulator` or `validator`.
 pub const ROLE: &str = "forge.role";
+/// How an agent is spoken to: `grpc` or `http`.
+pub const TRANSPORT: &str = "forge.transport";
+
+// The RPC below a call. Names of the RPC conventions, a release candidate.
+
+/// Which system of RPC.
+pub const RPC_SYSTEM: &str = "rpc.system.name";
+/// What stands there.
+pub const RPC_SYSTEM_GRPC: &str = "grpc";
+/// Service and method.
+pub const RPC_METHOD: &str = "rpc.method";
+/// The method by which agents are called, which is the name of the span, too.
+pub const RPC_INVOKE: &str = "forge.agent.v1.AgentEndpoint/Invoke";
+/// The status that it ended with, by name, such as `OK`.
+pub const RPC_STATUS: &str = "rpc.response.status_code";
 
 // Tools.
 
@@ -118,6 +179,10 @@ pub const ROLE: &str = "forge.role";
 pub const TOOL_NAME: &str = "gen_ai.tool.name";
 /// Id of a tool call.
 pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
+/// Kind of a tool, such as `function`.
+pub const TOOL_TYPE: &str = "gen_ai.tool.type";
+/// The kind of a tool that does not say.
+pub const TOOL_TYPE_FUNCTION: &str = "function";
 /// What a tool is for.
 pub const TOOL_DESCRIPTION: &str = "gen_ai.tool.description";
 /// What a tool was given; content.
@@ -133,26 +198,38 @@ pub const TOOL_SOURCE: &str = "forge.tool.source";
 pub const INPUT_MESSAGES: &str = "gen_ai.input.messages";
 /// What it answered.
 pub const OUTPUT_MESSAGES: &str = "gen_ai.output.messages";
+/// What it was told besides the conversation: whom to play, or what to judge by. System messages of a case stand in the
+/// conversation, where the agent gets them.
+pub const SYSTEM_INSTRUCTIONS: &str = "gen_ai.system_instructions";
+/// The tools that an agent declares.
+pub const TOOL_DEFINITIONS: &str = "gen_ai.tool.definitions";
+/// All attributes that hold content.
+pub const CONTENT: [&str; 6] =
+    [INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS, TOOL_DEFINITIONS, TOOL_CALL_ARGUMENTS, TOOL_CALL_RESULT];
+/// The log record that holds the content of a span, structured.
+pub const EVENT_DETAILS: &str = "gen_ai.client.inference.operation.details";
 
 // Evaluations.
 
 /// What came of an assertion, a checkpoint or a validator.
 pub const EVENT_EVALUATION: &str = "gen_ai.evaluation.result";
-/// Name of the assertion; required.
+/// Id of the validator or script, else name of the assertion, or id of the checkpoint; required.
 pub const EVALUATION_NAME: &str = "gen_ai.evaluation.name";
 /// How well the answer does, from 0 to 1.
 pub const EVALUATION_SCORE: &str = "gen_ai.evaluation.score.value";
-/// `pass`, `fail`, `skip` or `error`.
+/// `pass`, `fail` or `skip`; `error` if it could not be judged.
 pub const EVALUATION_LABEL: &str = "gen_ai.evaluation.score.label";
 /// Why.
 pub const EVALUATION_EXPLANATION: &str = "gen_ai.evaluation.explanation";
-/// `assertion` or `checkpoint`.
+/// Type of the assertion, such as `contains` or `agent`; `checkpoint` for a checkpoint as a whole.
 pub const ASSERTION_TYPE: &str = "forge.assertion.type";
 
 // Events of spans.
 
 /// The daemon answered a tool call.
 pub const EVENT_STUB_SERVED: &str = "forge.stub_served";
+/// The daemon asked the agent to end the call.
+pub const EVENT_CANCEL: &str = "forge.cancel";
 /// The case is tried again.
 pub const EVENT_RETRY: &str = "forge.retry";
 /// Something worth knowing.
@@ -161,6 +238,8 @@ pub const EVENT_WARNING: &str = "forge.warning";
 pub const EVENT_CHECKPOINT: &str = "forge.checkpoint_reached";
 /// The text of an event.
 pub const MESSAGE: &str = "forge.message";
+/// Why it happened, in one of few words.
+pub const REASON: &str = "forge.reason";
 /// Id of a checkpoint.
 pub const CHECKPOINT_ID: &str = "forge.checkpoint.id";
 
@@ -186,6 +265,10 @@ pub const METRIC_SPANS_EXPORTED: &str = "forge.spans.exported";
 pub const METRIC_SPANS_DROPPED: &str = "forge.spans.dropped";
 /// Spans that wait.
 pub const METRIC_SPANS_WAITING: &str = "forge.spans.waiting";
+/// Log records that were exported.
+pub const METRIC_RECORDS_EXPORTED: &str = "forge.log_records.exported";
+/// Log records that were lost on the way out.
+pub const METRIC_RECORDS_DROPPED: &str = "forge.log_records.dropped";
 /// Spans that came in.
 pub const METRIC_SPANS_RECEIVED: &str = "forge.spans.received";
 

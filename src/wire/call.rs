@@ -11,8 +11,8 @@ use super::value::{
 };
 use crate::conversation::{
     AgentCard, AgentEvent, AgentEventKind, Blob, CancelReason, Content, Description, FinishReason, Finished,
-    INLINE_BYTES, Invocation, Message, Part, Payload, Role, Source, ToolCall, ToolMode, ToolOutcome, ToolSpec,
-    large_contents,
+    INLINE_BYTES, Invocation, Message, ModelTurn, Part, Payload, Role, Source, ToolCall, ToolMode, ToolOutcome,
+    ToolSpec, large_contents,
 };
 use crate::json::Json;
 use crate::trace::TraceHeaders;
@@ -244,11 +244,13 @@ pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
         AgentEventKind::ToolFinished { call_id, outcome, duration } => {
             Some(Event::ToolFinished(finished_to_proto(call_id, outcome.as_ref(), *duration)))
         }
-        AgentEventKind::ModelTurn { index, model, usage } => Some(Event::ModelTurn(pb::ModelTurn {
-            index: *index,
-            model: model.clone(),
-            usage: usage.as_ref().map(usage_to_proto),
-            ..pb::ModelTurn::default()
+        AgentEventKind::ModelTurn(turn) => Some(Event::ModelTurn(pb::ModelTurn {
+            index: turn.index,
+            model: turn.model.clone(),
+            response_id: turn.response_id.clone(),
+            finish_reason: turn.finish_reason.clone(),
+            usage: turn.usage.as_ref().map(usage_to_proto),
+            duration: turn.duration.map(duration_to_proto),
         })),
         AgentEventKind::Log { level, message } => {
             Some(Event::Log(pb::LogLine { level: level.clone(), message: message.clone(), ..pb::LogLine::default() }))
@@ -288,11 +290,14 @@ pub fn event_from_proto(event: pb::InvokeResponse) -> Result<AgentEvent, WireErr
             let (call_id, outcome, duration) = finished_from_proto(finished);
             AgentEventKind::ToolFinished { call_id, outcome, duration }
         }
-        Some(Event::ModelTurn(turn)) => AgentEventKind::ModelTurn {
+        Some(Event::ModelTurn(turn)) => AgentEventKind::ModelTurn(ModelTurn {
             index: turn.index,
             model: turn.model,
+            response_id: turn.response_id,
+            finish_reason: turn.finish_reason,
             usage: turn.usage.as_ref().map(usage_from_proto),
-        },
+            duration: turn.duration.and_then(duration_from_proto),
+        }),
         Some(Event::Log(line)) => AgentEventKind::Log { level: line.level, message: line.message },
         Some(Event::Finished(finished)) => AgentEventKind::Finished(finish_from_proto(finished)?),
     };
@@ -510,7 +515,7 @@ pub fn card_to_proto(card: &AgentCard) -> pb::AgentCard {
         version: tool.version.clone(),
         description: tool.description.clone(),
         input_schema: tool.input_schema.as_ref().map(json_to_proto),
-        ..pb::ToolSpec::default()
+        r#type: tool.kind.clone(),
     });
     pb::AgentCard {
         agent_id: card.agent_id.clone(),
@@ -531,6 +536,7 @@ pub fn card_from_proto(card: pb::AgentCard) -> AgentCard {
     let tools = card.tools.into_iter().take(MAX_TOOLS).map(|tool| ToolSpec {
         name: tool.name,
         version: tool.version,
+        kind: shorten(&tool.r#type),
         description: tool.description,
         input_schema: match json_from_proto(tool.input_schema) {
             Some(Payload::Json(text)) => Some(text),

@@ -9,10 +9,10 @@ use super::call::{
 };
 use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
-use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
+use super::value::{WireError, duration_from_proto, duration_to_proto, some_text, usage_from_proto, usage_to_proto};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
-use crate::conversation::{Failure, JsonText, SpanEvidence};
-use crate::event::{CallEnd, CaseRef, PartySaid, Payload, RunEvent, Said};
+use crate::conversation::{CancelReason, Failure, JsonText, SpanEvidence};
+use crate::event::{Asked, CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::suite::Labels;
 
 /// An event of a run's log.
@@ -47,14 +47,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
             spans: read.spans,
             dropped: read.dropped,
         }),
-        Payload::PartySaid(party) => Wire::PartySaid(pb::PartySaid {
-            by: party.by.clone(),
-            digest: party.digest.clone(),
-            said: Some(said_to_proto(&party.said)),
-            request_id: party.request_id.clone(),
-            began: party.began.map(time_to_proto),
-            duration: Some(duration_to_proto(party.duration)),
-        }),
+        Payload::PartySaid(party) => Wire::PartySaid(party_to_proto(party)),
         Payload::TurnFinished(turn) => Wire::TurnFinished(turn_to_proto(turn)),
         Payload::CheckpointReached { checkpoint } => {
             Wire::CheckpointReached(pb::CheckpointReached { checkpoint_id: checkpoint.clone() })
@@ -153,11 +146,15 @@ fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
         began: ended.began.map(time_to_proto),
         conversation_id: ended.conversation_id.clone(),
         input: ended.input.iter().map(message_to_proto).collect(),
+        endpoint: ended.endpoint.clone(),
+        cancel: cancel_to_proto(ended.cancel).into(),
+        grpc_status: ended.grpc_status,
     }
 }
 
 fn call_end_from_proto(ended: pb::CallEnded) -> Result<CallEnd, WireError> {
     Ok(CallEnd {
+        cancel: cancel_from_proto(ended.cancel()),
         failure: failure_from_proto(ended.failure(), ended.message),
         to: ended.to,
         digest: ended.digest,
@@ -168,18 +165,82 @@ fn call_end_from_proto(ended: pb::CallEnded) -> Result<CallEnd, WireError> {
         conversation_id: ended.conversation_id,
         exports_spans: ended.exports_spans,
         input: ended.input.into_iter().map(message_from_proto).collect(),
+        endpoint: ended.endpoint,
+        grpc_status: ended.grpc_status,
     })
 }
 
+fn cancel_to_proto(reason: Option<CancelReason>) -> pb::call_ended::Cancel {
+    use pb::call_ended::Cancel as Wire;
+    match reason {
+        None => Wire::Unspecified,
+        Some(CancelReason::User) => Wire::User,
+        Some(CancelReason::Budget) => Wire::Budget,
+        Some(CancelReason::FailFast) => Wire::FailFast,
+        Some(CancelReason::ProtocolError) => Wire::ProtocolError,
+        Some(CancelReason::Shutdown) => Wire::Shutdown,
+        Some(CancelReason::Decided) => Wire::Decided,
+    }
+}
+
+const fn cancel_from_proto(reason: pb::call_ended::Cancel) -> Option<CancelReason> {
+    use pb::call_ended::Cancel as Wire;
+    match reason {
+        Wire::Unspecified => None,
+        Wire::User => Some(CancelReason::User),
+        Wire::Budget => Some(CancelReason::Budget),
+        Wire::FailFast => Some(CancelReason::FailFast),
+        Wire::ProtocolError => Some(CancelReason::ProtocolError),
+        Wire::Shutdown => Some(CancelReason::Shutdown),
+        Wire::Decided => Some(CancelReason::Decided),
+    }
+}
+
+fn party_to_proto(party: &PartySaid) -> pb::PartySaid {
+    let asked = |asked: &Asked| pb::PartyAsked {
+        instructions: asked.instructions.clone(),
+        messages: asked.messages.iter().map(message_to_proto).collect(),
+    };
+    let role = match party.role {
+        PartyRole::Simulator => pb::party_said::Role::Simulator,
+        PartyRole::Validator => pb::party_said::Role::Validator,
+    };
+    pb::PartySaid {
+        by: party.by.clone(),
+        digest: party.digest.clone(),
+        said: Some(said_to_proto(&party.said)),
+        request_id: party.request_id.clone(),
+        began: party.began.map(time_to_proto),
+        duration: Some(duration_to_proto(party.duration)),
+        role: role.into(),
+        endpoint: party.endpoint.clone(),
+        usage: party.usage.as_ref().map(usage_to_proto),
+        asked: party.asked.as_ref().map(asked),
+    }
+}
+
 fn party_from_proto(party: pb::PartySaid) -> Result<PartySaid, WireError> {
+    let role = party.role();
     let said = party.said.ok_or_else(|| WireError::new("event.party_said.said", "is not set"))?;
+    let asked = |asked: pb::PartyAsked| Asked {
+        instructions: asked.instructions,
+        messages: asked.messages.into_iter().map(message_from_proto).collect(),
+    };
+    let role = match (role, &said) {
+        (pb::party_said::Role::Validator, _) | (_, pb::party_said::Said::Vote(_)) => PartyRole::Validator,
+        _ => PartyRole::Simulator,
+    };
     Ok(PartySaid {
+        role,
         by: party.by,
         digest: party.digest,
         said: said_from_proto(said),
         request_id: party.request_id,
         began: party.began.map(|at| time_from_proto(Some(at), "event.party_said.began")).transpose()?,
         duration: party.duration.and_then(duration_from_proto).unwrap_or_default(),
+        endpoint: party.endpoint,
+        usage: party.usage.as_ref().map(usage_from_proto),
+        asked: party.asked.map(asked),
     })
 }
 
@@ -224,6 +285,7 @@ fn said_to_proto(said: &Said) -> pb::party_said::Said {
             reply: reply.clone(),
         }),
         Said::Silence(why) => pb::party_said::Said::Silence(why.clone()),
+        Said::Cancelled => pb::party_said::Said::Cancelled(true),
     }
 }
 
@@ -236,6 +298,7 @@ fn said_from_proto(said: pb::party_said::Said) -> Said {
             Said::Vote { passed, reason, score, reply }
         }
         pb::party_said::Said::Silence(why) => Said::Silence(why),
+        pb::party_said::Said::Cancelled(_) => Said::Cancelled,
     }
 }
 
@@ -247,8 +310,8 @@ mod tests {
 
     use super::*;
     use crate::conversation::{
-        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, Message, Part,
-        Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
+        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, Message, ModelTurn,
+        Part, Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
     };
     use crate::event::{Run, State, SuiteInfo};
     use crate::plan::RunSpec;
@@ -389,9 +452,13 @@ mod tests {
                 by: "user".to_owned(),
                 digest: "01".to_owned(),
                 said,
+                role: PartyRole::Validator,
                 request_id: "q".to_owned(),
                 began: Some(Timestamp::new(9, 7).expect("in range")),
                 duration: Duration::from_millis(6),
+                endpoint: "grpc://127.0.0.1:1".to_owned(),
+                usage: Some(usage()),
+                asked: Some(Asked { instructions: vec!["be kind".to_owned()], messages: vec![Message::user("hi")] }),
             }))
         };
         let fault = ToolOutcome::Error(Fault::message("boom"));
@@ -470,6 +537,9 @@ mod tests {
                 conversation_id: "c".to_owned(),
                 exports_spans: true,
                 input: vec![Message::user("hi")],
+                endpoint: "grpc://127.0.0.1:1".to_owned(),
+                cancel: Some(CancelReason::Decided),
+                grpc_status: Some(0),
             })),
             Payload::SpansRead(Box::new(SpanEvidence {
                 tool_calls: vec![call(Some(ToolOutcome::Result(None))), call(None)],
@@ -505,7 +575,14 @@ mod tests {
                 outcome: Some(ToolOutcome::Result(Some(Args::Malformed("{".to_owned())))),
                 duration: None,
             }),
-            agent(AgentEventKind::ModelTurn { index: 1, model: "m".to_owned(), usage: None }),
+            agent(AgentEventKind::ModelTurn(ModelTurn {
+                index: 1,
+                model: "m".to_owned(),
+                response_id: "r".to_owned(),
+                finish_reason: "stop".to_owned(),
+                usage: Some(usage()),
+                duration: Some(Duration::from_millis(2)),
+            })),
             agent(AgentEventKind::Log { level: "info".to_owned(), message: "x".to_owned() }),
             agent(AgentEventKind::Finished(finished)),
             agent(AgentEventKind::Unknown),

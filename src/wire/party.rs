@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::agent as pb;
 use super::call::{message_from_proto, message_to_proto, message_without_attachments, tool_call_to_proto};
-use super::value::{json_to_proto, shorten};
+use super::value::{json_to_proto, shorten, usage_from_proto};
 use sha2::{Digest as _, Sha256};
 
-use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source, ToolCall};
+use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source, ToolCall, Usage};
 use crate::json::{Json, Value, write_string};
 
 /// What a suite says about a call: the keys that are known each in its field, all others unchanged.
@@ -58,6 +58,8 @@ pub struct Input {
     pub message: Option<Message>,
     /// Whether its goal is achieved, or it gave up: nothing follows.
     pub is_last: bool,
+    /// What it consumed, if it says so.
+    pub usage: Option<Usage>,
 }
 
 /// A request for what the user says next.
@@ -97,7 +99,8 @@ pub fn input_from_proto(response: pb::NextInputResponse) -> Result<Input, String
             Part::Data(_) | Part::Blob(_) => true,
         })
     };
-    Ok(Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up })
+    let usage = response.usage.as_ref().map(usage_from_proto);
+    Ok(Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up, usage })
 }
 
 /// A message of the user, whatever the simulator calls itself, with the files in it.
@@ -171,6 +174,8 @@ pub struct Vote {
     pub score: Option<f64>,
     /// The reply as it came, or as JSON text.
     pub reply: String,
+    /// What it consumed, if it says so.
+    pub usage: Option<Usage>,
 }
 
 /// A score, if it is one: a number from 0 to 1.
@@ -197,5 +202,5 @@ pub fn vote_from_proto(response: &pb::ValidateResponse) -> Result<Vote, String> 
         write_string(&shorten(&response.label), &mut reply);
     }
     reply.push('}');
-    Ok(Vote { passed, reason, score, reply })
+    Ok(Vote { passed, reason, score, reply, usage: response.usage.as_ref().map(usage_from_proto) })
 }

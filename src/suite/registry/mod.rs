@@ -197,6 +197,7 @@ impl Collector {
             version,
             description: description.clone().unwrap_or_default(),
             input_schema: schema.filter(|schema| is_schema(schema)).map(JsonText::from),
+            ..ToolSpec::default()
         };
         self.add(file, tool.line, tool_spec, description.is_some());
     }

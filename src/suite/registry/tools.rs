@@ -235,7 +235,8 @@ impl Barrel<'_> {
         let description = description.unwrap_or_default();
         // The depth of what was built here is bounded; a JsonText must be a text that can be read back.
         let input_schema = schema.and_then(|schema| JsonText::new(schema.stringify()).ok());
-        self.list.add(&tool.file, tool.line, ToolSpec { name, version, description, input_schema }, is_described);
+        let spec = ToolSpec { name, version, description, input_schema, ..ToolSpec::default() };
+        self.list.add(&tool.file, tool.line, spec, is_described);
     }
 }
 

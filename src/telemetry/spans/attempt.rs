@@ -1,6 +1,7 @@
 //! The spans of an attempt at a case: the case, its turns, the calls in it, and what came of its assertions.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,14 +10,15 @@ use opentelemetry::KeyValue;
 use opentelemetry::trace::{Event, Link, SpanId as OtelSpanId, SpanKind};
 use opentelemetry_sdk::trace::{SpanData, SpanLinks};
 
-use super::content::{answer_of, messages_json};
-use super::steps::Steps;
+use super::content::{answer_of, instructions, messages};
+use super::steps::{Steps, Told};
 use super::{
-    MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, Subject, clock, cut, error, failure_kind, failure_text, finish_reason,
-    happened, is_dialogue, name, named, otel_span_id, span, strings, text, times, tokens,
+    Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MIN_CONTENT, Subject, clock, error, failure_kind,
+    failure_text, finish_reason, happened, is_dialogue, name, named, otel_span_id, span, status_name, strings, text,
+    times, tokens,
 };
-use crate::conversation::ToolMode;
-use crate::event::{CallEnd, CaseRef, PartySaid, Payload, RunEvent, Said};
+use crate::conversation::{AgentEvent, AgentEventKind, Message, Role, ToolMode, ToolOutcome};
+use crate::event::{CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::trace::SpanId;
 use crate::verdict::{AssertionResult, CaseResult, Outcome};
 
@@ -33,13 +35,26 @@ pub(super) struct Attempt<'a> {
     tool_mode: ToolMode,
     /// Span of the first call of the case itself.
     first: OtelSpanId,
-    /// Calls of the agent under test: turn, position in `spans`, conversation.
-    calls: Vec<(u32, usize, &'a str)>,
+    /// Calls of the agent under test.
+    calls: Vec<Called<'a>>,
+    /// Questions to simulators: turn, position in `spans`.
+    questions: Vec<(u32, usize)>,
     /// Turns, with when they began and ended.
     turns: Vec<(u32, SystemTime, SystemTime)>,
     is_dialogue: bool,
     /// Bytes of content that still have room.
     room: Cell<usize>,
+}
+
+/// A call of the agent under test.
+#[derive(Debug, Clone, Copy)]
+struct Called<'a> {
+    turn: u32,
+    /// Where its span stands in `spans`.
+    position: usize,
+    conversation: &'a str,
+    /// The provider's id of the last answer of its model, if it is known.
+    response_id: &'a str,
 }
 
 impl<'a> Attempt<'a> {
@@ -63,6 +78,7 @@ impl<'a> Attempt<'a> {
             tool_mode,
             first: otel_span_id(SpanId::of_call(first_call)),
             calls: Vec::new(),
+            questions: Vec::new(),
             turns: Vec::new(),
             is_dialogue: is_dialogue(&first.payload),
             room: Cell::new(MAX_CONTENT_OF_ALL),
@@ -93,8 +109,11 @@ impl<'a> Attempt<'a> {
         if let Some(result) = result {
             attempt.evaluations(result, last.at);
         }
-        if let Payload::AttemptFinished(_) = &last.payload {
-            attempt.events.push(happened(name::EVENT_RETRY, last.at, Vec::new()));
+        if let Payload::AttemptFinished(result) = &last.payload {
+            let mut attributes = vec![KeyValue::new(name::CASE_ATTEMPT, i64::from(case.attempt) + 1)];
+            attributes.extend(result.cause.map(|cause| KeyValue::new(name::REASON, cause.name())));
+            attributes.extend(result.error.as_ref().map(|error| text(name::MESSAGE, error)));
+            attempt.events.push(happened(name::EVENT_RETRY, last.at, attributes));
         }
         attempt.finish(mode, result, last.at)
     }
@@ -102,10 +121,15 @@ impl<'a> Attempt<'a> {
     /// The span of the case, and of its turns.
     fn finish(mut self, mode: &str, result: Option<&CaseResult>, end: Timestamp) -> Vec<SpanData> {
         let subject = self.subject;
+        for (turn, position) in std::mem::take(&mut self.questions) {
+            let conversation = self.conversation(turn);
+            self.spans[position].attributes.extend(conversation);
+        }
         for (turn, began, ended) in std::mem::take(&mut self.turns) {
             let id = subject.trace.turn(self.case.attempted(), turn);
             let mut span = span(subject, id, Some(self.case_span), name::SPAN_TURN.into(), began, ended);
             span.attributes.push(KeyValue::new(name::TURN_NUMBER, i64::from(turn)));
+            span.attributes.extend(self.conversation(turn));
             self.spans.push(span);
         }
         let began = self.spans.iter().map(|span| span.start_time).min();
@@ -156,11 +180,22 @@ impl<'a> Attempt<'a> {
         self.spans
     }
 
-    /// An attribute with content, as far as there is room for it.
-    pub(super) fn content(&self, key: &'static str, value: &str) -> KeyValue {
-        let kept = cut(value, MAX_CONTENT.min(self.room.get()));
-        self.room.set(self.room.get() - kept.len());
-        KeyValue::new(key, kept.to_owned())
+    /// The conversation of a turn: of its first call, else of the dialogue as a whole.
+    fn conversation(&self, turn: u32) -> Option<KeyValue> {
+        let of_turn = self.calls.iter().find(|call| call.turn == turn).or(self.calls.first());
+        let conversation = of_turn.map(|call| call.conversation).filter(|conversation| !conversation.is_empty());
+        conversation.map(|conversation| text(name::CONVERSATION_ID, conversation))
+    }
+
+    /// An attribute with content, if the run has any and there is room for it; what makes it is told how long it may be.
+    pub(super) fn content(&self, key: &'static str, make: impl FnOnce(usize) -> String) -> Option<KeyValue> {
+        let room = self.room.get();
+        if !self.subject.content || room < MIN_CONTENT {
+            return None;
+        }
+        let value = make(MAX_CONTENT.min(room));
+        self.room.set(room.saturating_sub(value.len()));
+        Some(KeyValue::new(key, value))
     }
 
     /// What the span of a call in this turn hangs below; the turn lasts as long as its calls.
@@ -176,7 +211,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// A call of an agent, and what happened in it.
-    fn call(&mut self, event: &RunEvent, ended: &'a CallEnd, within: &[&Arc<RunEvent>]) {
+    fn call(&mut self, event: &RunEvent, ended: &'a CallEnd, within: &[&'a Arc<RunEvent>]) {
         let subject = self.subject;
         let (began, end) = times(ended.began, ended.duration, event.at);
         let is_under_test = ended.to.is_empty();
@@ -214,41 +249,54 @@ impl<'a> Attempt<'a> {
             add(name::AGENT_DESCRIPTION, &card.description);
             add(name::REQUEST_MODEL, &card.model);
         }
-        if let Some(target) = subject.endpoint.as_ref().filter(|_| is_under_test) {
-            let (host, port) = target.parts();
-            call.attributes.push(text(name::SERVER_ADDRESS, host));
-            call.attributes.push(KeyValue::new(name::SERVER_PORT, i64::from(port)));
+        let endpoint = subject.endpoint(ended);
+        if let Some(endpoint) = &endpoint {
+            call.attributes.extend(endpoint.attributes());
+            call.attributes.push(KeyValue::new(name::TRANSPORT, endpoint.transport));
         }
         let steps = Steps { attempt: self, ended, id, began, end };
-        let (mut spans, finished) = steps.read(within);
-        if let Some((reason, usage)) = finished {
-            call.attributes.push(strings(name::RESPONSE_FINISH_REASONS, finish_reason(reason)));
-            call.attributes.extend(usage.as_ref().map(tokens).unwrap_or_default());
-        }
+        let Told { mut spans, finished, response_id } = steps.read(within);
+        let reason = finished.map(|finished| finish_reason(finished.reason));
+        call.attributes.extend(reason.map(|reason| strings(name::RESPONSE_FINISH_REASONS, reason)));
+        let usage = finished.and_then(|finished| finished.usage.as_ref());
+        call.attributes.extend(usage.map(|usage| tokens(usage, subject.style.conventions)).unwrap_or_default());
         if let Some(failure) = &ended.failure {
             call.attributes.push(KeyValue::new(name::ERROR_TYPE, failure_kind(failure)));
             call.status = error(failure_text(failure));
         }
         if subject.content {
+            let definitions = Some(&subject.definitions).filter(|it| is_under_test && !it.is_empty());
+            let definitions = definitions.filter(|it| it.len() <= self.room.get());
+            call.attributes.extend(definitions.and_then(|it| self.content(name::TOOL_DEFINITIONS, |_| it.clone())));
             if !ended.input.is_empty() {
-                call.attributes.push(self.content(name::INPUT_MESSAGES, &messages_json(&ended.input)));
+                let input = self.content(name::INPUT_MESSAGES, |most| messages(&ended.input, None, most));
+                call.attributes.extend(input);
             }
             if let Some(answer) = answer_of(ended, within) {
-                call.attributes.push(self.content(name::OUTPUT_MESSAGES, &messages_json(&[answer])));
+                let output = self.content(name::OUTPUT_MESSAGES, |most| self.output(answer, reason, most));
+                call.attributes.extend(output);
             }
         }
-        let stubs = within.iter().filter_map(|event| match &event.payload {
-            Payload::StubServed { call_id, .. } => {
-                Some(happened(name::EVENT_STUB_SERVED, event.at, vec![text(name::TOOL_CALL_ID, call_id)]))
-            }
-            _ => None,
-        });
-        call.events.events.extend(stubs.take(MAX_EVENTS));
+        call.events.events.extend(stubs_served(within).take(MAX_EVENTS));
+        if let Some(reason) = ended.cancel {
+            let attributes =
+                vec![text(name::INVOCATION_ID, &ended.invocation_id), KeyValue::new(name::REASON, reason.name())];
+            call.events.events.push(Event::new(name::EVENT_CANCEL, end, attributes, 0));
+        }
         if is_under_test {
-            self.calls.push((event.turn, self.spans.len(), &ended.conversation_id));
+            let (turn, position, conversation) = (event.turn, self.spans.len(), ended.conversation_id.as_str());
+            self.calls.push(Called { turn, position, conversation, response_id });
         }
         self.spans.push(call);
+        self.spans
+            .extend(subject.rpc(ended).map(|status| rpc(subject, ended, endpoint.as_deref(), status, began, end)));
         self.spans.append(&mut spans);
+    }
+
+    /// An answer as content.
+    fn output(&self, answer: Message, reason: Option<&str>, most: usize) -> String {
+        let wants_reason = self.subject.style.conventions.has_finish_reason_in_messages();
+        messages(&[answer], wants_reason.then_some(reason.unwrap_or("error")), most)
     }
 
     /// A question to a simulator or validator.
@@ -256,14 +304,10 @@ impl<'a> Attempt<'a> {
         let subject = self.subject;
         let (began, end) = times(party.began, party.duration, event.at);
         let parent = self.parent(event.turn, began, end);
-        let is_validator = matches!(party.said, Said::Vote { .. })
-            || (matches!(party.said, Said::Silence(_)) && self.calls.iter().any(|(turn, ..)| *turn == event.turn));
-        let (operation, role) = if is_validator {
-            (name::OPERATION_EVALUATION, "validator")
-        } else {
-            (name::OPERATION_INVOKE_AGENT, "simulator")
+        let (operation, verb) = match party.role {
+            PartyRole::Validator => (name::OPERATION_EVALUATION, "evaluate"),
+            PartyRole::Simulator => (name::OPERATION_INVOKE_AGENT, name::OPERATION_INVOKE_AGENT),
         };
-        let verb = if is_validator { "evaluate" } else { operation };
         let id = SpanId::of_call(&party.request_id);
         let mut asked = span(subject, id, Some(parent), named(verb, &party.by), began, end);
         asked.span_kind = SpanKind::Client;
@@ -271,16 +315,58 @@ impl<'a> Attempt<'a> {
             KeyValue::new(name::OPERATION_NAME, operation),
             KeyValue::new(name::PROVIDER_NAME, name::PROVIDER_FORGE),
             text(name::AGENT_NAME, &party.by),
-            KeyValue::new(name::ROLE, role),
+            KeyValue::new(name::ROLE, party.role.name()),
         ];
-        if is_validator && let Some((_, judged, _)) = self.calls.iter().rfind(|(turn, ..)| *turn <= event.turn) {
-            let mut links = SpanLinks::default();
-            links.links.push(Link::with_context(self.spans[*judged].span_context.clone()));
-            asked.links = links;
+        if !party.request_id.is_empty() {
+            asked.attributes.push(text(name::INVOCATION_ID, &party.request_id));
         }
-        if let Said::Silence(why) = &party.said {
-            asked.attributes.push(KeyValue::new(name::ERROR_TYPE, format!("{role}_error")));
+        if let Some(endpoint) = Endpoint::of(&party.endpoint) {
+            asked.attributes.extend(endpoint.attributes());
+            asked.attributes.push(KeyValue::new(name::TRANSPORT, endpoint.transport));
+        }
+        let usage = party.usage.as_ref().map(|usage| tokens(usage, subject.style.conventions));
+        asked.attributes.extend(usage.unwrap_or_default());
+        match party.role {
+            PartyRole::Simulator => self.questions.push((event.turn, self.spans.len())),
+            PartyRole::Validator => {
+                asked.attributes.push(text(name::EVALUATION_NAME, &party.by));
+                if let Some(judged) = self.calls.iter().rfind(|call| call.turn <= event.turn) {
+                    let mut links = SpanLinks::default();
+                    links.links.push(Link::with_context(self.spans[judged.position].span_context.clone()));
+                    asked.links = links;
+                }
+            }
+        }
+        let failed = match &party.said {
+            Said::Silence(why) => Some((format!("{}_error", party.role.name()), why.as_str())),
+            Said::Cancelled => Some(("cancelled".to_owned(), "the run was cancelled")),
+            Said::Input(..) | Said::Vote { .. } => None,
+        };
+        if let Some((kind, why)) = failed {
+            asked.attributes.push(KeyValue::new(name::ERROR_TYPE, kind));
             asked.status = error(why);
+        }
+        if let Some(told) = &party.asked {
+            if !told.instructions.is_empty() {
+                let told = self.content(name::SYSTEM_INSTRUCTIONS, |most| instructions(&told.instructions, most));
+                asked.attributes.extend(told);
+            }
+            if !told.messages.is_empty() {
+                let told = self.content(name::INPUT_MESSAGES, |most| messages(&told.messages, None, most));
+                asked.attributes.extend(told);
+            }
+            let answer = match &party.said {
+                // To itself it is what a model says, whatever role it plays.
+                Said::Input(message, _) => {
+                    message.as_ref().map(|said| Message { role: Role::Assistant, ..said.clone() })
+                }
+                Said::Vote { reply, .. } => Some(Message::assistant(reply.clone())),
+                Said::Silence(_) | Said::Cancelled => None,
+            };
+            if let Some(answer) = answer {
+                let said = self.content(name::OUTPUT_MESSAGES, |most| self.output(answer, Some("stop"), most));
+                asked.attributes.extend(said);
+            }
         }
         self.spans.push(asked);
     }
@@ -288,25 +374,29 @@ impl<'a> Attempt<'a> {
     /// What came of assertions and checkpoints, beside the call that they judge.
     fn evaluations(&mut self, result: &CaseResult, at: Timestamp) {
         // Scripts around the case may call agents, too: what is judged is the conversation of its own first call.
-        let first =
-            self.calls.iter().find(|(_, position, _)| self.spans[*position].span_context.span_id() == self.first);
-        if let Some((.., conversation)) = first.copied() {
-            self.calls.retain(|(.., of)| *of == conversation);
+        let first = self.calls.iter().find(|call| self.spans[call.position].span_context.span_id() == self.first);
+        if let Some(first) = first.copied() {
+            self.calls.retain(|call| call.conversation == first.conversation);
         }
-        let last = self.calls.last().map(|(_, position, _)| *position);
+        let last = self.calls.last().copied();
         for assertion in &result.assertions {
-            self.evaluation(last, evaluation(&assertion.name, assertion, self.case), at);
+            self.evaluation(last, evaluation(assertion, self.case), at);
         }
         for checkpoint in &result.checkpoints {
             let turn = checkpoint.reached_at_turn;
-            let call = turn.and_then(|turn| self.calls.iter().rfind(|(called, ..)| *called == turn));
-            let call = call.map(|(_, position, _)| *position).or(last);
+            let call = turn.and_then(|turn| self.calls.iter().rfind(|call| call.turn == turn)).copied().or(last);
+            for assertion in &checkpoint.assertions {
+                let mut attributes = evaluation(assertion, self.case);
+                attributes.push(text(name::CHECKPOINT_ID, &checkpoint.id));
+                self.evaluation(call, attributes, at);
+            }
             let reached = if turn.is_some() { "pass" } else { "fail" };
             let mut attributes = vec![
                 text(name::EVALUATION_NAME, &checkpoint.id),
                 KeyValue::new(name::EVALUATION_LABEL, reached),
                 KeyValue::new(name::ASSERTION_TYPE, "checkpoint"),
                 text(name::CASE_ID, &self.case.case_id),
+                text(name::CHECKPOINT_ID, &checkpoint.id),
             ];
             let reasons = checkpoint.assertions.iter().map(|it| it.reason.as_str()).filter(|it| !it.is_empty());
             let reasons: Vec<&str> = reasons.take(10).collect();
@@ -317,9 +407,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn evaluation(&mut self, call: Option<usize>, attributes: Vec<KeyValue>, at: Timestamp) {
+    fn evaluation(&mut self, call: Option<Called<'_>>, mut attributes: Vec<KeyValue>, at: Timestamp) {
+        let response_id = call.map(|call| call.response_id).filter(|id| !id.is_empty());
+        attributes.extend(response_id.map(|id| text(name::RESPONSE_ID, id)));
         let event = happened(name::EVENT_EVALUATION, at, attributes);
-        match call.and_then(|position| self.spans.get_mut(position)) {
+        match call.and_then(|call| self.spans.get_mut(call.position)) {
             Some(span) if span.events.events.len() < MAX_EVENTS => span.events.events.push(event),
             Some(span) => span.events.dropped_count += 1,
             None => self.events.push(event),
@@ -327,7 +419,66 @@ impl<'a> Attempt<'a> {
     }
 }
 
-fn evaluation(of: &str, assertion: &AssertionResult, case: &CaseRef) -> Vec<KeyValue> {
+/// The tools that the daemon answered for.
+fn stubs_served<'a>(within: &'a [&Arc<RunEvent>]) -> impl Iterator<Item = Event> + 'a {
+    let tools: HashMap<&str, &str> = within
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Payload::Agent(AgentEvent { kind: AgentEventKind::ToolStarted { call, .. }, .. }) => {
+                Some((call.call_id.as_str(), call.name.as_str()))
+            }
+            _ => None,
+        })
+        .collect();
+    within.iter().filter_map(move |event| {
+        let Payload::StubServed { call_id, outcome, unstubbed } = &event.payload else { return None };
+        let mut attributes = vec![text(name::TOOL_CALL_ID, call_id)];
+        attributes.extend(tools.get(call_id.as_str()).map(|tool| text(name::TOOL_NAME, tool)));
+        attributes.push(KeyValue::new(name::REASON, if *unstubbed { "unstubbed" } else { "stub" }));
+        if let ToolOutcome::Error(fault) = outcome {
+            attributes.push(text(name::MESSAGE, &fault.message));
+        }
+        Some(happened(name::EVENT_STUB_SERVED, event.at, attributes))
+    })
+}
+
+/// The span of the RPC of a call.
+fn rpc(
+    subject: &Subject,
+    ended: &CallEnd,
+    endpoint: Option<&Endpoint>,
+    status: i32,
+    began: SystemTime,
+    end: SystemTime,
+) -> SpanData {
+    let id = SpanId::within_call(&ended.invocation_id, "rpc", 0);
+    let parent = Some(SpanId::of_call(&ended.invocation_id));
+    let mut rpc = span(subject, id, parent, name::RPC_INVOKE.into(), began, end);
+    rpc.span_kind = SpanKind::Client;
+    rpc.attributes = vec![
+        KeyValue::new(name::RPC_SYSTEM, name::RPC_SYSTEM_GRPC),
+        KeyValue::new(name::RPC_METHOD, name::RPC_INVOKE),
+        KeyValue::new(name::RPC_STATUS, status_name(status)),
+    ];
+    rpc.attributes.extend(endpoint.into_iter().flat_map(Endpoint::attributes));
+    if status != 0 {
+        rpc.attributes.push(KeyValue::new(name::ERROR_TYPE, status_name(status)));
+        rpc.status = error(ended.failure.as_ref().map(failure_text).unwrap_or_default());
+    }
+    rpc
+}
+
+/// Whom a suite has judge: the validator or script that the assertion names.
+fn judge_of(assertion: &AssertionResult) -> Option<String> {
+    if !matches!(assertion.name.as_str(), "agent" | "script") {
+        return None;
+    }
+    let written = assertion.written.as_ref()?.parse();
+    let named = ["use", "script"].iter().find_map(|key| written.get(key).and_then(crate::json::Json::as_str))?;
+    Some(named.split_once(':').map_or(named, |(_, id)| id).to_owned())
+}
+
+fn evaluation(assertion: &AssertionResult, case: &CaseRef) -> Vec<KeyValue> {
     let label = match assertion.outcome {
         Outcome::Passed => "pass",
         Outcome::Failed => "fail",
@@ -335,9 +486,9 @@ fn evaluation(of: &str, assertion: &AssertionResult, case: &CaseRef) -> Vec<KeyV
         Outcome::Errored => "error",
     };
     let mut attributes = vec![
-        text(name::EVALUATION_NAME, of),
+        text(name::EVALUATION_NAME, judge_of(assertion).as_deref().unwrap_or(&assertion.name)),
         KeyValue::new(name::EVALUATION_LABEL, label),
-        KeyValue::new(name::ASSERTION_TYPE, "assertion"),
+        text(name::ASSERTION_TYPE, &assertion.name),
         text(name::CASE_ID, &case.case_id),
     ];
     if let Some(score) = assertion.opinion.as_ref().and_then(|opinion| opinion.score) {

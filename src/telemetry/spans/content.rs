@@ -1,11 +1,16 @@
-//! What was said, as the conventions write it.
+//! What was said, as the conventions write it, within bounds: what is too long is shortened, and what is written stays JSON.
 
 use std::sync::Arc;
 
-use crate::conversation::{AgentEventKind, Message, Part, Payload as Json, Role};
+use super::{cut, name};
+use crate::conversation::{AgentEventKind, Blob, Message, Part, Payload as Json, Role, Source, ToolSpec};
 use crate::event::{CallEnd, Payload, RunEvent};
 use crate::json::write_string;
 
+/// Room that is kept for whatever closes an object and the lists around it.
+const CLOSING: usize = 128;
+
+/// JSON as an agent told it.
 pub(super) fn json_text(json: &Json) -> &str {
     match json {
         Json::Json(text) => text.as_str(),
@@ -22,45 +27,207 @@ pub(super) fn answer_of(ended: &CallEnd, within: &[&Arc<RunEvent>]) -> Option<Me
         },
         _ => None,
     });
-    told.or_else(|| {
-        let text = ended.response.clone().filter(|text| !text.is_empty())?;
-        Some(Message { role: Role::Assistant, parts: vec![Part::Text(text)] })
-    })
+    told.or_else(|| Some(Message::assistant(ended.response.clone().filter(|text| !text.is_empty())?)))
 }
 
-/// Messages as the conventions write them: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`.
-pub(super) fn messages_json(messages: &[Message]) -> String {
-    let mut out = String::from("[");
-    for (index, message) in messages.iter().enumerate() {
-        out.push_str(if index > 0 { ",{\"role\":\"" } else { "{\"role\":\"" });
-        out.push_str(match message.role {
+/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes.
+pub(super) fn messages(messages: &[Message], finish_reason: Option<&str>, most: usize) -> String {
+    let mut list = List::new(most);
+    for message in messages {
+        if !list.has_room() {
+            break;
+        }
+        list.next();
+        list.out.push_str("{\"role\":\"");
+        list.out.push_str(match message.role {
             Role::System => "system",
             Role::User => "user",
             Role::Assistant => "assistant",
             Role::Tool => "tool",
         });
-        out.push_str("\",\"parts\":[");
+        list.out.push_str("\",\"parts\":[");
         for (index, part) in message.parts.iter().enumerate() {
-            if index > 0 {
-                out.push(',');
+            if !list.has_room() {
+                break;
             }
-            let (kind, key, value) = match part {
-                Part::Text(text) => ("text", "content", text.as_str()),
-                Part::Reasoning(text) => ("reasoning", "content", text.as_str()),
-                Part::Data(json) => ("text", "content", json.as_str()),
-                // Files are not repeated in traces.
-                Part::Blob(blob) => ("file", "name", blob.name.as_str()),
-            };
-            out.push_str("{\"type\":\"");
-            out.push_str(kind);
-            out.push_str("\",\"");
-            out.push_str(key);
-            out.push_str("\":");
-            write_string(value, &mut out);
-            out.push('}');
+            if index > 0 {
+                list.out.push(',');
+            }
+            match part {
+                Part::Text(text) => list.part("text", &[("content", text)]),
+                Part::Reasoning(text) => list.part("reasoning", &[("content", text)]),
+                Part::Data(json) => list.part("text", &[("content", json.as_str())]),
+                Part::Blob(blob) => list.blob(blob),
+            }
         }
-        out.push_str("]}");
+        list.out.push(']');
+        if let Some(reason) = finish_reason {
+            list.out.push_str(",\"finish_reason\":");
+            write_string(reason, &mut list.out);
+        }
+        list.out.push('}');
     }
-    out.push(']');
-    out
+    list.end()
+}
+
+/// Instructions: `[{"type": "text", "content": …}]`, in so many bytes.
+pub(super) fn instructions(texts: &[String], most: usize) -> String {
+    let mut list = List::new(most);
+    for text in texts {
+        if !list.has_room() {
+            break;
+        }
+        list.next();
+        list.part("text", &[("content", text)]);
+    }
+    list.end()
+}
+
+/// Tools: `[{"type": "function", "name": …, "description": …, "parameters": …}]`, in so many bytes; a schema that has no room is
+/// left out.
+pub(super) fn definitions(tools: &[ToolSpec], most: usize) -> String {
+    let mut list = List::new(most);
+    for tool in tools {
+        if !list.has_room() {
+            break;
+        }
+        list.next();
+        let kind = if tool.kind.is_empty() { name::TOOL_TYPE_FUNCTION } else { &tool.kind };
+        list.object("type", kind);
+        list.member("name", &tool.name);
+        if !tool.description.is_empty() && list.has_room() {
+            list.member("description", &tool.description);
+        }
+        if let Some(schema) = tool.input_schema.as_ref().filter(|schema| schema.as_str().len() < list.left()) {
+            list.out.push_str(",\"parameters\":");
+            list.out.push_str(schema.as_str());
+        }
+        list.out.push('}');
+    }
+    list.end()
+}
+
+/// A list in JSON that ends in time.
+struct List {
+    out: String,
+    most: usize,
+}
+
+impl List {
+    fn new(most: usize) -> Self {
+        Self { out: "[".to_owned(), most }
+    }
+
+    /// Bytes that a value may still have.
+    fn left(&self) -> usize {
+        self.most.saturating_sub(self.out.len() + CLOSING)
+    }
+
+    /// Whether another object finds room, with names and short values.
+    fn has_room(&self) -> bool {
+        self.left() > CLOSING
+    }
+
+    fn next(&mut self) {
+        if self.out.len() > 1 {
+            self.out.push(',');
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.out.push(']');
+        self.out
+    }
+
+    /// Begins an object.
+    fn object(&mut self, key: &str, value: &str) {
+        self.out.push_str("{\"");
+        self.out.push_str(key);
+        self.out.push_str("\":");
+        self.text(value);
+    }
+
+    fn member(&mut self, key: &str, value: &str) {
+        self.out.push_str(",\"");
+        self.out.push_str(key);
+        self.out.push_str("\":");
+        self.text(value);
+    }
+
+    fn part(&mut self, kind: &str, members: &[(&str, &str)]) {
+        self.object("type", kind);
+        for (key, value) in members {
+            self.member(key, value);
+        }
+        self.out.push('}');
+    }
+
+    /// A file, of which only the name is told, or the address.
+    fn blob(&mut self, blob: &Blob) {
+        let known = ["image", "video", "audio"].into_iter().find(|known| blob.media_type.starts_with(known));
+        let modality = known.unwrap_or("document");
+        let (kind, key, value) = match &blob.source {
+            Source::Uri(uri) => ("uri", "uri", uri),
+            Source::File(_) | Source::Content(_) => ("file", "file_id", &blob.name),
+        };
+        self.part(kind, &[("modality", modality), ("mime_type", cut(&blob.media_type, 100)), (key, value)]);
+    }
+
+    /// A text, shortened to what is left.
+    fn text(&mut self, value: &str) {
+        let (start, left) = (self.out.len(), self.left());
+        let kept = cut(value, left);
+        write_string(kept, &mut self.out);
+        // Some characters are longer as JSON writes them; none is shorter.
+        let excess = (self.out.len() - start).saturating_sub(left.max(2));
+        if excess > 0 {
+            self.out.truncate(start);
+            write_string(cut(kept, kept.len().saturating_sub(excess)), &mut self.out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::JsonText;
+    use crate::json::Json as Value;
+
+    /// Whatever is too long, what is written is JSON, and no longer than asked for.
+    #[test]
+    fn content_is_short_and_stays_json() {
+        let long = ["é\"\u{1}\\".repeat(5_000), "x".repeat(50_000), String::new()];
+        let blob =
+            |source| Part::Blob(Blob { media_type: long[0].clone(), name: long[1].clone(), source, written: None });
+        let parts: Vec<Part> = long
+            .iter()
+            .map(|text| Part::Text(text.clone()))
+            .chain([blob(Source::Uri(long[1].clone())), blob(Source::File(String::new()))])
+            .chain([Part::Reasoning(long[0].clone()), Part::Data(JsonText::new("[1]").expect("JSON"))])
+            .collect();
+        let said = vec![Message { role: Role::Tool, parts }; 50];
+        let schema = JsonText::new(format!("{{\"x\": {:?}}}", long[1])).ok();
+        let tool = ToolSpec {
+            name: long[0].clone(),
+            kind: long[1].clone(),
+            description: long[0].clone(),
+            input_schema: schema,
+            version: String::new(),
+        };
+        let short = ToolSpec { name: "t".to_owned(), input_schema: JsonText::new("{ }").ok(), ..ToolSpec::default() };
+        for most in [0, 100, 300, 1_000, 10_000, 100_000, 10_000_000] {
+            let written = [
+                messages(&said, Some("stop"), most),
+                instructions(&long, most),
+                definitions(&[short.clone(), tool.clone(), short.clone()], most),
+            ];
+            for written in written {
+                assert!(written.len() <= most.max(2), "{most}: {}", written.len());
+                assert!(Value::parse(&written).is_ok(), "{most}: {written}");
+            }
+        }
+        let whole = messages(&[Message::user("a\"b")], None, 1_000);
+        assert_eq!(whole, r#"[{"role":"user","parts":[{"type":"text","content":"a\"b"}]}]"#);
+        assert_eq!(definitions(&[short], 1_000), r#"[{"type":"function","name":"t","parameters":{ }}]"#);
+    }
 }

@@ -20,16 +20,20 @@ use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use self::attempt::Attempt;
-use super::semconv as name;
+use self::content::definitions;
+use super::semconv::{self as name, Conventions};
 use crate::conversation::{AgentCard, AgentEventKind, Failure, FinishReason, Usage};
-use crate::event::{CaseRef, Payload, Run, RunEvent, State};
-use crate::peer::target::Target;
+use crate::event::{CallEnd, CaseRef, Payload, Run, RunEvent, State};
 use crate::trace::{RunTrace, SpanId};
 
 /// Longest text of an attribute, in bytes; the rest is left out.
 const MAX_TEXT: usize = 1 << 10;
 /// Longest content of an attribute, in bytes.
 const MAX_CONTENT: usize = 64 << 10;
+/// Content for which less room is left is left out, in bytes.
+const MIN_CONTENT: usize = 1 << 10;
+/// Longest text of what tools an agent has, in bytes.
+const MAX_DEFINITIONS: usize = 16 << 10;
 /// Most content of an attempt, in bytes.
 const MAX_CONTENT_OF_ALL: usize = 1 << 20;
 /// Most spans of model turns and tool calls of one call.
@@ -37,34 +41,104 @@ const MAX_STEPS: usize = 1_000;
 /// Most events of one span.
 const MAX_EVENTS: usize = 1_000;
 
+/// What is exported where there is a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// Which names.
+    pub conventions: Conventions,
+    /// Calls have a span of their RPC below them.
+    pub rpc: bool,
+}
+
 /// What all spans of a run have in common.
 #[derive(Debug, Clone)]
 pub struct Subject {
     run_id: String,
     trace: RunTrace,
     agent_id: String,
-    endpoint: Option<Target>,
+    endpoint: Option<Endpoint>,
     card: Option<AgentCard>,
     content: bool,
+    /// The tools of the agent as content; empty: there are none, or there is no content.
+    definitions: String,
+    style: Style,
     scope: InstrumentationScope,
+}
+
+/// Where somebody is reached, and how.
+#[derive(Debug, Clone)]
+struct Endpoint {
+    host: String,
+    port: u16,
+    transport: &'static str,
+}
+
+impl Endpoint {
+    /// The place that a URL names.
+    fn of(url: &str) -> Option<Self> {
+        let uri: http::Uri = url.parse().ok()?;
+        let (transport, port) = match uri.scheme_str()? {
+            "http" => ("http", 80),
+            "https" => ("http", 443),
+            _ => ("grpc", 0),
+        };
+        let host = uri.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(Self { host, port: uri.port_u16().unwrap_or(port), transport })
+    }
+
+    fn attributes(&self) -> impl Iterator<Item = KeyValue> {
+        let port = (self.port > 0).then(|| KeyValue::new(name::SERVER_PORT, i64::from(self.port)));
+        [text(name::SERVER_ADDRESS, &self.host)].into_iter().chain(port)
+    }
 }
 
 impl Subject {
     /// Of a run.
     #[must_use]
-    pub fn of(run: &Run) -> Self {
-        Self {
+    pub fn of(run: &Run, style: Style) -> Self {
+        let mut subject = Self {
             run_id: run.run_id.clone(),
             trace: run.trace(),
             agent_id: run.spec.agent_id.clone(),
-            endpoint: run.agent_endpoint.parse().ok(),
-            card: run.agent.clone(),
+            endpoint: Endpoint::of(&run.agent_endpoint),
+            card: None,
             content: run.spec.capture_content,
+            definitions: String::new(),
+            style,
             scope: InstrumentationScope::builder(name::SCOPE)
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .with_schema_url(name::SCHEMA_URL)
                 .build(),
+        };
+        if let Some(card) = &run.agent {
+            subject.describe(card);
         }
+        subject
+    }
+
+    /// The agent described itself.
+    fn describe(&mut self, card: &AgentCard) {
+        self.definitions = if self.content && !card.tools.is_empty() {
+            definitions(&card.tools, MAX_DEFINITIONS)
+        } else {
+            String::new()
+        };
+        self.card = Some(card.clone());
+    }
+
+    /// Where an agent was called; its own URL stands in the log unless it is the one under test.
+    fn endpoint(&self, ended: &CallEnd) -> Option<Cow<'_, Endpoint>> {
+        if ended.endpoint.is_empty() {
+            return self.endpoint.as_ref().filter(|_| ended.to.is_empty()).map(Cow::Borrowed);
+        }
+        Endpoint::of(&ended.endpoint).map(Cow::Owned)
+    }
+
+    /// The RPC of a call that has a span of its own: its status, by number.
+    fn rpc(&self, ended: &CallEnd) -> Option<i32> {
+        let status = ended.grpc_status.filter(|_| self.style.rpc)?;
+        // What stands in front of an HTTP endpoint is ours.
+        self.endpoint(ended).is_none_or(|endpoint| endpoint.transport == "grpc").then_some(status)
     }
 }
 
@@ -92,8 +166,8 @@ pub enum Group {
 impl Grouper {
     /// For a run of which no event, or none of an open case, was seen.
     #[must_use]
-    pub fn new(run: &Run) -> Self {
-        Self { subject: Subject::of(run), open: HashMap::new(), passed_over: HashSet::new() }
+    pub fn new(run: &Run, style: Style) -> Self {
+        Self { subject: Subject::of(run, style), open: HashMap::new(), passed_over: HashSet::new() }
     }
 
     /// What all spans of the run have in common, as far as it is known.
@@ -128,7 +202,8 @@ impl Grouper {
                 self.passed_over.remove(&digest(case));
                 1
             }
-            Payload::CallEnded(_) | Payload::PartySaid(_) => 1,
+            Payload::CallEnded(ended) => 1 + usize::from(self.subject.rpc(ended).is_some()),
+            Payload::PartySaid(_) => 1,
             Payload::Agent(said) => usize::from(is_step(&said.kind)),
             _ => 0,
         })
@@ -138,7 +213,7 @@ impl Grouper {
     pub fn take(&mut self, event: &Arc<RunEvent>) -> Vec<Group> {
         let Some(case) = &event.case else {
             match &event.payload {
-                Payload::AgentDescribed(card) => self.subject.card = Some((**card).clone()),
+                Payload::AgentDescribed(card) => self.subject.describe(card),
                 Payload::RunFinished(_) => {
                     // Those that have no end have been cut off.
                     let open = self.open.drain().map(|(_, events)| Group::Attempt(events));
@@ -174,7 +249,7 @@ impl Grouper {
 
     /// How many spans a group has, without making them.
     #[must_use]
-    pub fn count(group: &Group) -> usize {
+    pub fn count(&self, group: &Group) -> usize {
         let Group::Attempt(events) = group else { return 1 };
         let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
         let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
@@ -190,7 +265,8 @@ impl Grouper {
                     continue;
                 }
                 Payload::CallEnded(ended) => {
-                    count += 1 + if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
+                    count += 1 + usize::from(self.subject.rpc(ended).is_some());
+                    count += if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
                     (steps, told) = (0, false);
                 }
                 Payload::PartySaid(_) => count += 1,
@@ -222,7 +298,7 @@ fn digest(case: &CaseRef) -> u64 {
 
 /// Whether what an agent said becomes a span.
 const fn is_step(said: &AgentEventKind) -> bool {
-    matches!(said, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn { .. })
+    matches!(said, AgentEventKind::ToolStarted { .. } | AgentEventKind::ModelTurn(_))
 }
 
 /// Whether the agent tells of a tool call.
@@ -239,6 +315,7 @@ fn is_dialogue(started: &Payload) -> bool {
 fn run_span(subject: &Subject, event: &RunEvent) -> Option<SpanData> {
     let Payload::RunFinished(run) = &event.payload else { return None };
     let status = match run.state {
+        State::Passed if run.totals.passed == 0 && run.totals.failed == 0 => "skipped",
         State::Passed => "success",
         State::Failed => "failure",
         _ => "aborted",
@@ -266,8 +343,15 @@ fn run_span(subject: &Subject, event: &RunEvent) -> Option<SpanData> {
             span.attributes.push(text(name::ERROR_TYPE, &fault.reason));
         }
     }
-    let warnings =
-        run.warnings.iter().map(|warning| happened(name::EVENT_WARNING, end, vec![text(name::MESSAGE, warning)]));
+    let of_suites = run.suites.iter().flat_map(|suite| {
+        let stale = suite.staleness.iter().flat_map(|staleness| &staleness.warnings).map(|warning| &warning.text);
+        suite.warnings.iter().chain(stale).map(|warning| (warning, Some(suite.path.as_str())))
+    });
+    let warnings = run.warnings.iter().map(|warning| (warning, None)).chain(of_suites).map(|(warning, suite)| {
+        let mut attributes = vec![text(name::MESSAGE, warning)];
+        attributes.extend(suite.map(|suite| text(name::CASE_SUITE, suite)));
+        happened(name::EVENT_WARNING, end, attributes)
+    });
     span.events.events.extend(warnings.take(MAX_EVENTS));
     Some(span)
 }
@@ -332,8 +416,8 @@ fn text(key: &'static str, value: &str) -> KeyValue {
     KeyValue::new(key, cut(value, MAX_TEXT).to_owned())
 }
 
-fn strings(key: &'static str, value: &'static str) -> KeyValue {
-    KeyValue::new(key, Value::Array(vec![opentelemetry::StringValue::from(value)].into()))
+fn strings(key: &'static str, value: &str) -> KeyValue {
+    KeyValue::new(key, Value::Array(vec![opentelemetry::StringValue::from(cut(value, MAX_TEXT).to_owned())].into()))
 }
 
 fn cut(text: &str, most: usize) -> &str {
@@ -344,12 +428,12 @@ fn error(why: &str) -> Status {
     Status::error(cut(why, MAX_TEXT).to_owned())
 }
 
-fn tokens(usage: &Usage) -> Vec<KeyValue> {
+fn tokens(usage: &Usage, conventions: Conventions) -> Vec<KeyValue> {
     let counts = [
         (name::USAGE_INPUT_TOKENS, usage.input_tokens),
         (name::USAGE_OUTPUT_TOKENS, usage.output_tokens),
         (name::USAGE_CACHE_READ, usage.cache_read_tokens),
-        (name::USAGE_CACHE_WRITE, usage.cache_write_tokens),
+        (conventions.usage_cache_write(), usage.cache_write_tokens),
         (name::USAGE_REASONING, usage.reasoning_tokens),
     ];
     counts.into_iter().filter_map(|(key, count)| Some(KeyValue::new(key, count?))).collect()
@@ -358,7 +442,7 @@ fn tokens(usage: &Usage) -> Vec<KeyValue> {
 const fn finish_reason(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Completed => "stop",
-        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::ToolCalls => "tool_call",
         FinishReason::MaxModelTurns => "max_model_turns",
         FinishReason::MaxTokens => "length",
         FinishReason::Refused => "content_filter",
@@ -367,6 +451,30 @@ const fn finish_reason(reason: FinishReason) -> &'static str {
         FinishReason::Failed => "error",
         FinishReason::InputRequired => "input_required",
     }
+}
+
+/// The name of a gRPC status.
+fn status_name(code: i32) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    usize::try_from(code).ok().and_then(|code| NAMES.get(code).copied()).unwrap_or("UNKNOWN")
 }
 
 /// One of few words for a failure.

@@ -11,8 +11,8 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::attempt::Attempt;
 use super::content::json_text;
-use super::{MAX_STEPS, clock, error, later, name, named, span, tells_a_call, text, tokens};
-use crate::conversation::{AgentEventKind, FinishReason, ToolCall, ToolOutcome, Usage};
+use super::{MAX_STEPS, clock, cut, error, later, name, named, span, strings, tells_a_call, text, tokens};
+use crate::conversation::{AgentEventKind, Finished, ModelTurn, Payload as Json, ToolCall, ToolOutcome};
 use crate::event::{CallEnd, Payload, RunEvent};
 use crate::trace::SpanId;
 
@@ -25,14 +25,22 @@ pub(super) struct Steps<'a, 'b> {
     pub(super) end: SystemTime,
 }
 
-pub(super) type Finished = (FinishReason, Option<Usage>);
+/// What an agent told in a call.
+pub(super) struct Told<'a> {
+    /// Spans of what it did, unless it exports them itself.
+    pub(super) spans: Vec<SpanData>,
+    /// How it says it ended.
+    pub(super) finished: Option<&'a Finished>,
+    /// The provider's id of the last answer of its model; empty: not known.
+    pub(super) response_id: &'a str,
+}
 
 impl Steps<'_, '_> {
-    /// The spans of model turns and tool calls, unless the agent exports them itself; and how it says it ended.
-    pub(super) fn read(&self, within: &[&Arc<RunEvent>]) -> (Vec<SpanData>, Option<Finished>) {
+    /// Reads the events of the call.
+    pub(super) fn read<'e>(&self, within: &[&'e Arc<RunEvent>]) -> Told<'e> {
         let mut spans: Vec<SpanData> = Vec::new();
         let mut open: HashMap<&str, usize> = HashMap::new();
-        let mut finished = None;
+        let (mut finished, mut response_id) = (None, "");
         let served: HashMap<&str, &ToolOutcome> = within
             .iter()
             .filter_map(|event| match &event.payload {
@@ -61,7 +69,13 @@ impl Steps<'_, '_> {
                 None => clock(event.at).clamp(self.began, self.end),
             };
             match &said.kind {
-                AgentEventKind::Finished(end) => finished = Some((end.reason, end.usage)),
+                AgentEventKind::Finished(end) => finished = Some(end),
+                AgentEventKind::ModelTurn(turn) => {
+                    response_id = turn.response_id.as_str();
+                    if !self.ended.exports_spans && spans.len() < MAX_STEPS {
+                        spans.push(self.chat(turn, &spans, at));
+                    }
+                }
                 _ if self.ended.exports_spans || spans.len() >= MAX_STEPS => {}
                 AgentEventKind::ToolStarted { call, .. } => {
                     let source = if served.contains_key(call.call_id.as_str()) { "stub" } else { "agent" };
@@ -75,13 +89,10 @@ impl Steps<'_, '_> {
                         self.end_tool(span, outcome.as_ref());
                     }
                 }
-                AgentEventKind::ModelTurn { index: _, model, usage } => {
-                    spans.push(self.chat(model, usage.as_ref(), &spans, at));
-                }
                 _ => {}
             }
         }
-        (spans, finished)
+        Told { spans, finished, response_id }
     }
 
     fn step(&self, kind: &str, number: usize, of: Cow<'static, str>, at: SystemTime) -> SpanData {
@@ -99,21 +110,26 @@ impl Steps<'_, '_> {
             KeyValue::new(name::TOOL_SOURCE, source),
         ];
         let spec = subject.card.iter().flat_map(|card| &card.tools).find(|tool| tool.name == call.name);
-        if let Some(spec) = spec.filter(|spec| !spec.description.is_empty()) {
-            span.attributes.push(text(name::TOOL_DESCRIPTION, &spec.description));
+        if let Some(spec) = spec {
+            let kind = if spec.kind.is_empty() { name::TOOL_TYPE_FUNCTION } else { &spec.kind };
+            span.attributes.push(text(name::TOOL_TYPE, kind));
+            if !spec.description.is_empty() {
+                span.attributes.push(text(name::TOOL_DESCRIPTION, &spec.description));
+            }
         }
-        if let Some(params) = call.params.as_ref().filter(|_| subject.content) {
-            span.attributes.push(self.attempt.content(name::TOOL_CALL_ARGUMENTS, json_text(params)));
-        }
+        span.attributes.extend(call.params.as_ref().and_then(|it| self.json(name::TOOL_CALL_ARGUMENTS, it)));
         span
+    }
+
+    /// What a tool was given or gave, as the agent told it, long ones cut.
+    fn json(&self, key: &'static str, json: &Json) -> Option<KeyValue> {
+        self.attempt.content(key, |most| cut(json_text(json), most).to_owned())
     }
 
     fn end_tool(&self, span: &mut SpanData, outcome: Option<&ToolOutcome>) {
         match outcome {
             Some(ToolOutcome::Result(result)) => {
-                if let Some(result) = result.as_ref().filter(|_| self.attempt.subject.content) {
-                    span.attributes.push(self.attempt.content(name::TOOL_CALL_RESULT, json_text(result)));
-                }
+                span.attributes.extend(result.as_ref().and_then(|it| self.json(name::TOOL_CALL_RESULT, it)));
             }
             Some(ToolOutcome::Error(fault)) => {
                 let reason = if fault.reason.is_empty() { "tool_error" } else { fault.reason.as_str() };
@@ -127,20 +143,32 @@ impl Steps<'_, '_> {
         }
     }
 
-    /// A model turn is told when it is over: it is taken to have begun with the call, or with the end of what came before it.
-    fn chat(&self, model: &str, usage: Option<&Usage>, before: &[SpanData], at: SystemTime) -> SpanData {
-        let began = before.iter().map(|span| span.end_time).filter(|end| *end <= at).max().unwrap_or(self.began);
-        let mut span = self.step("chat", before.len(), named(name::OPERATION_CHAT, model), began);
+    /// A model turn is told when it is over. If it does not say how long it took, it is taken to have begun with the call, or with
+    /// the end of what came before it.
+    fn chat(&self, turn: &ModelTurn, before: &[SpanData], at: SystemTime) -> SpanData {
+        let began = match turn.duration.and_then(|duration| at.checked_sub(duration)) {
+            Some(began) => began.max(self.began),
+            None => before.iter().map(|span| span.end_time).filter(|end| *end <= at).max().unwrap_or(self.began),
+        };
+        let subject = self.attempt.subject;
+        let mut span = self.step("chat", before.len(), named(name::OPERATION_CHAT, &turn.model), began);
         span.end_time = at;
         span.span_kind = SpanKind::Client;
-        let provider = self.attempt.subject.card.as_ref().map(|card| card.provider_name.as_str());
+        let provider = subject.card.as_ref().map(|card| card.provider_name.as_str());
         let provider = provider.filter(|provider| !provider.is_empty()).unwrap_or(name::PROVIDER_FORGE);
         span.attributes =
             vec![KeyValue::new(name::OPERATION_NAME, name::OPERATION_CHAT), text(name::PROVIDER_NAME, provider)];
-        if !model.is_empty() {
-            span.attributes.push(text(name::RESPONSE_MODEL, model));
+        if !turn.model.is_empty() {
+            span.attributes.push(text(name::RESPONSE_MODEL, &turn.model));
         }
-        span.attributes.extend(usage.map(tokens).unwrap_or_default());
+        if !turn.response_id.is_empty() {
+            span.attributes.push(text(name::RESPONSE_ID, &turn.response_id));
+        }
+        if !turn.finish_reason.is_empty() {
+            span.attributes.push(strings(name::RESPONSE_FINISH_REASONS, &turn.finish_reason));
+        }
+        let usage = turn.usage.as_ref().map(|usage| tokens(usage, subject.style.conventions));
+        span.attributes.extend(usage.unwrap_or_default());
         span
     }
 }

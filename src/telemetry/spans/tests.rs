@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::conversation::{
-    AgentEvent, Fault, Finished, JsonText, Message, Part, Payload as Json, Role, SpanEvidence, ToolCall, ToolMode,
-    ToolOutcome, ToolSpec,
+    AgentEvent, CancelReason, Fault, Finished, JsonText, Message, ModelTurn, Part, Payload as Json, Role, SpanEvidence,
+    ToolCall, ToolMode, ToolOutcome, ToolSpec,
 };
-use crate::event::{CallEnd, PartySaid, Said};
+use crate::event::{Asked, PartyRole, PartySaid, Said};
 use crate::plan::RunSpec;
 use crate::trace::{TraceHeaders, TraceParent};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals};
@@ -84,20 +84,32 @@ fn ended(id: &str, began: i64, millis: u64, failure: Option<Failure>) -> Payload
         conversation_id: "conversation".to_owned(),
         began: Some(at(began)),
         duration: Duration::from_millis(millis),
+        grpc_status: Some(if failure.is_some() { 14 } else { 0 }),
         failure,
-        input: vec![Message::user("Weather in Paris?")],
+        input: vec![
+            Message { role: Role::System, parts: vec![Part::Text("Be brief.".to_owned())] },
+            Message::user("Weather in Paris?"),
+        ],
         ..CallEnd::default()
     }))
 }
 
 fn party(by: &str, began: i64, said: Said) -> Payload {
+    let (role, told) = match by {
+        "judge" => (PartyRole::Validator, "Is it polite?"),
+        _ => (PartyRole::Simulator, "A tourist"),
+    };
     Payload::PartySaid(Box::new(PartySaid {
+        role,
         by: by.to_owned(),
         digest: String::new(),
         said,
         request_id: format!("question to {by} at {began}"),
         began: Some(at(began)),
         duration: Duration::from_millis(5),
+        endpoint: "https://parties.example".to_owned(),
+        usage: Some(Usage { output_tokens: Some(3), ..Usage::default() }),
+        asked: Some(Asked { instructions: vec![told.to_owned()], messages: vec![Message::user("Weather in Paris?")] }),
     }))
 }
 
@@ -146,6 +158,7 @@ fn log(content: bool) -> (Run, Told) {
         tools: vec![ToolSpec {
             name: "get_weather".to_owned(),
             description: "The weather of a city".to_owned(),
+            input_schema: JsonText::new(r#"{"type": "object"}"#).ok(),
             ..ToolSpec::default()
         }],
     };
@@ -164,6 +177,9 @@ fn log(content: bool) -> (Run, Told) {
     let outcome = ToolOutcome::Result(Some(Json::Json(JsonText::new("{\"sun\": true}").expect("JSON"))));
     let served = Payload::StubServed { call_id: "c1".to_owned(), outcome: outcome.clone(), unstubbed: false };
     log.case("single", 2, 15, 1, served);
+    let missing = ToolOutcome::Error(Fault::message("there is no stub"));
+    let served = Payload::StubServed { call_id: "c2".to_owned(), outcome: missing, unstubbed: true };
+    log.case("single", 2, 16, 1, served);
     let finished = AgentEventKind::ToolFinished { call_id: "c1".to_owned(), outcome: Some(outcome), duration: None };
     log.case("single", 2, 16, 1, agent(3, finished));
     let broken = ToolOutcome::Error(Fault { reason: "NO_SEATS".to_owned(), ..Fault::message("no seats") });
@@ -187,14 +203,17 @@ fn log(content: bool) -> (Run, Told) {
         1,
         agent(5, AgentEventKind::ToolFinished { call_id: "c2".to_owned(), outcome: Some(broken), duration: None }),
     );
-    let usage = Usage { input_tokens: Some(12), output_tokens: Some(0), ..Usage::default() };
-    log.case(
-        "single",
-        2,
-        17,
-        1,
-        agent(6, AgentEventKind::ModelTurn { index: 1, model: "gpt-x-1".to_owned(), usage: Some(usage) }),
-    );
+    let usage =
+        Usage { input_tokens: Some(12), output_tokens: Some(0), cache_write_tokens: Some(5), ..Usage::default() };
+    let turn = ModelTurn {
+        index: 1,
+        model: "gpt-x-1".to_owned(),
+        response_id: "chatcmpl-1".to_owned(),
+        finish_reason: "stop".to_owned(),
+        usage: Some(usage),
+        duration: None,
+    };
+    log.case("single", 2, 17, 1, agent(6, AgentEventKind::ModelTurn(turn)));
     let answer = Message { role: Role::Assistant, parts: vec![Part::Text("Rain.".to_owned())] };
     log.case(
         "single",
@@ -225,7 +244,10 @@ fn log(content: bool) -> (Run, Told) {
             Outcome::Failed,
             vec![
                 assertion("contains", Outcome::Failed, "expected \"sun\"", None),
-                assertion("agent", Outcome::Failed, "no", Some(0.25)),
+                AssertionResult {
+                    written: JsonText::new(r#"{"type": "agent", "use": "agents:judge"}"#).ok(),
+                    ..assertion("agent", Outcome::Failed, "no", Some(0.25))
+                },
                 assertion("snapshot", Outcome::Skipped, "renewed", None),
                 assertion("script", Outcome::Errored, "it threw", None),
             ],
@@ -264,6 +286,18 @@ fn log(content: bool) -> (Run, Told) {
     log.case("dialogue", 1, 72, 1, Payload::CheckpointReached { checkpoint: "greeted".to_owned() });
     log.case("dialogue", 1, 80, 2, party("user", 73, Said::Silence("it hung up".to_owned())));
     log.case("dialogue", 1, 90, 2, ended("i5", 81, 8, Some(Failure::Lost("gone".to_owned()))));
+    let cancelled = Payload::CallEnded(Box::new(CallEnd {
+        to: "helper".to_owned(),
+        endpoint: "grpc://[::1]:6000".to_owned(),
+        invocation_id: "i6".to_owned(),
+        began: Some(at(90)),
+        failure: Some(Failure::Cancelled),
+        cancel: Some(CancelReason::FailFast),
+        grpc_status: Some(1),
+        ..CallEnd::default()
+    }));
+    log.case("dialogue", 1, 90, 2, cancelled);
+    log.case("dialogue", 1, 90, 2, party("judge", 85, Said::Cancelled));
     let checkpoints = vec![
         CheckpointResult { id: "greeted".to_owned(), reached_at_turn: Some(1), required: true, assertions: Vec::new() },
         CheckpointResult {
@@ -287,14 +321,14 @@ fn log(content: bool) -> (Run, Told) {
     (run, log)
 }
 
-fn spans(content: bool) -> Vec<SpanData> {
+fn spans(content: bool, style: Style) -> Vec<SpanData> {
     let (run, log) = log(content);
-    let mut grouper = Grouper::new(&run);
+    let mut grouper = Grouper::new(&run, style);
     let mut spans = Vec::new();
     for event in &log.0 {
         for group in grouper.take(event) {
             let of_group = grouper.spans(&group);
-            assert_eq!(Grouper::count(&group), of_group.len(), "{group:?}");
+            assert_eq!(grouper.count(&group), of_group.len(), "{group:?}");
             spans.extend(of_group);
         }
     }
@@ -336,11 +370,20 @@ fn written(spans: &[SpanData]) -> String {
 /// What leaves the daemon, word for word: people's dashboards look for it.
 #[test]
 fn the_exported_spans() {
-    let (with, without) = (written(&spans(true)), written(&spans(false)));
+    let (plain, newest) = (Style::default(), Style { conventions: Conventions::Latest, rpc: true });
+    let (without, with, styled) =
+        (written(&spans(false, plain)), written(&spans(true, plain)), written(&spans(true, newest)));
+    let added = |text: &str, to: &str| {
+        let known: HashSet<&str> = to.lines().collect();
+        let mut added: Vec<&str> = text.lines().filter(|line| !known.contains(line)).collect();
+        added.push("");
+        added.join("\n")
+    };
     golden("spans.txt", &without);
-    // With content, everything else is as without.
-    let added: Vec<&str> = with.lines().filter(|line| !without.contains(line)).collect();
-    golden("content.txt", &(added.join("\n") + "\n"));
+    // Everything else is as without.
+    golden("content.txt", &added(&with, &without));
+    golden("styled.txt", &added(&styled, &with));
+    assert_eq!(added(&without, &with), "", "content takes nothing away");
 }
 
 /// Compares with a file, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test the_exported_spans`, and look at what changed.
@@ -361,7 +404,7 @@ fn golden(file: &str, text: &str) {
 #[test]
 fn attempts_are_passed_over_as_a_whole() {
     let (run, log) = log(false);
-    let mut grouper = Grouper::new(&run);
+    let mut grouper = Grouper::new(&run, Style::default());
     let (mut lost, mut names) = (0, Vec::new());
     for event in &log.0 {
         // Room comes back in the middle of the third attempt.
@@ -382,7 +425,7 @@ fn attempts_are_passed_over_as_a_whole() {
 
 #[test]
 fn spans_make_one_tree() {
-    let spans = spans(false);
+    let spans = spans(false, Style::default());
     let ids: HashSet<OtelSpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
     assert_eq!(ids.len(), spans.len(), "every id is there once");
     let roots: Vec<&SpanData> = spans.iter().filter(|span| !ids.contains(&span.parent_span_id)).collect();
@@ -406,7 +449,7 @@ fn impossible_times() {
     }
     log.case("c", 1, 5, 1, ended("i", 0, 5, None));
     log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
-    let mut grouper = Grouper::new(&run(false));
+    let mut grouper = Grouper::new(&run(false), Style::default());
     let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
     let spans = grouper.spans(&groups[0]);
     assert_eq!(spans.len(), 4);
@@ -430,10 +473,10 @@ fn tools_of_spans() {
         };
         log.case("c", 1, 5, 1, Payload::CallEnded(Box::new(end)));
         log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
-        let mut grouper = Grouper::new(&run(false));
+        let mut grouper = Grouper::new(&run(false), Style::default());
         let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
         let spans = grouper.spans(&groups[0]);
-        assert_eq!(Grouper::count(&groups[0]), spans.len());
+        assert_eq!(grouper.count(&groups[0]), spans.len());
         spans.into_iter().map(|span| span.name.into_owned()).collect::<Vec<_>>()
     };
     let call = ["test_case", "invoke_agent grpc://127.0.0.1:5005"];
@@ -453,12 +496,12 @@ fn attributes_and_steps_are_bounded() {
         log.case("c", 1, 0, 1, agent(1, AgentEventKind::ToolStarted { call, awaits_result: false }));
     }
     log.case("c", 1, 1, 1, ended("i", 0, 1, Some(Failure::Agent(long.clone()))));
-    let mut grouper = Grouper::new(&run(true));
+    let mut grouper = Grouper::new(&run(true), Style::default());
     let result = CaseResult { error: Some(long), ..result(Outcome::Failed, Vec::new()) };
     log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result)));
     let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
     let spans = grouper.spans(&groups[0]);
-    assert_eq!((spans.len(), Grouper::count(&groups[0])), (MAX_STEPS + 2, MAX_STEPS + 2));
+    assert_eq!((spans.len(), grouper.count(&groups[0])), (MAX_STEPS + 2, MAX_STEPS + 2));
     let size = |span: &SpanData| span.attributes.iter().map(|it| it.value.as_str().len()).sum::<usize>();
     let largest = spans.iter().map(size).max().unwrap_or_default();
     assert!(largest < 2 * MAX_CONTENT, "{largest}");
