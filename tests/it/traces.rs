@@ -7,9 +7,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use forge::wire::agent::ValidateResponse;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use serde_json::Value;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
 
 use crate::processes::{DAEMON, Ended, Place, Running, SIDECAR, command};
 use crate::python::python;
@@ -145,25 +153,43 @@ impl Span {
     }
 
     /// The spans of a file of OTLP, a request a line.
-    fn of_file(text: &str) -> Vec<(String, Option<String>, String)> {
-        let mut spans = Vec::new();
-        for line in text.lines() {
-            let request: Value = serde_json::from_str(line).expect("JSON");
-            for resource in request["resourceSpans"].as_array().expect("resources") {
-                for scope in resource["scopeSpans"].as_array().expect("scopes") {
-                    for span in scope["spans"].as_array().expect("spans") {
-                        let id = span["spanId"].as_str().expect("an id").to_owned();
-                        let parent = span["parentSpanId"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
-                        spans.push((id, parent, span["name"].as_str().expect("a name").to_owned()));
-                    }
-                }
-            }
-        }
-        spans
+    fn of_file(path: &Path) -> Vec<Self> {
+        let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let map = |value: &Value| -> BTreeMap<String, Value> {
+            let pairs = list(value, "attributes").into_iter();
+            pairs.map(|it| (it["key"].as_str().expect("a key").to_owned(), plain(&it["value"]))).collect()
+        };
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let file = std::fs::read_to_string(path).expect("a file");
+        let requests = file.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let scopes = requests.flat_map(|it| list(&it, "resourceSpans")).flat_map(|it| list(&it, "scopeSpans"));
+        let of = |span: Value| Self {
+            name: text(&span["name"]),
+            id: text(&span["spanId"]),
+            parent: span["parentSpanId"].as_str().filter(|id| !id.is_empty()).map(str::to_owned),
+            attributes: map(&span),
+            events: list(&span, "events").iter().map(|event| (text(&event["name"]), map(event))).collect(),
+            is_error: span["status"]["code"] == 2,
+        };
+        scopes.flat_map(|it| list(&it, "spans")).map(of).collect()
     }
 
     fn text(&self, key: &str) -> &str {
         self.attributes.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// A value as OTLP writes it in JSON, as everybody else does.
+fn plain(value: &Value) -> Value {
+    let Some((kind, value)) = value.as_object().and_then(|object| object.iter().next()) else { return Value::Null };
+    match kind.as_str() {
+        "intValue" => value.as_str().and_then(|digits| digits.parse::<i64>().ok()).map_or(value.clone(), Value::from),
+        "arrayValue" => value["values"].as_array().into_iter().flatten().map(plain).collect(),
+        "kvlistValue" => {
+            let pairs = value["values"].as_array().into_iter().flatten();
+            pairs.map(|it| (it["key"].as_str().unwrap_or_default().to_owned(), plain(&it["value"]))).collect()
+        }
+        _ => value.clone(),
     }
 }
 
@@ -230,14 +256,14 @@ fn a_run_is_one_tree_in_a_real_receiver() {
         assert!(page.contains(&format!("href=\"{http}/redirects/traces/{trace}\"")), "no link in the page");
 
         // The spans of the file are those that were exported, and the agent's own hang among them.
-        let ours = Span::of_file(&std::fs::read_to_string(place.path().join("traces.jsonl")).expect("a file"));
-        let names: HashMap<&str, &str> = ours.iter().map(|(id, _, name)| (id.as_str(), name.as_str())).collect();
+        let ours = Span::of_file(&place.path().join("traces.jsonl"));
+        let names: HashMap<&str, &str> = ours.iter().map(|span| (span.id.as_str(), span.name.as_str())).collect();
         assert!(!names.values().any(|name| name.starts_with("chat") || name.starts_with("execute_tool")), "{names:?}");
         let begun = Instant::now();
         let spans = loop {
             let spans = phoenix.spans(&trace, ours.len() + 4);
             let known: HashSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
-            let has_all = ours.iter().all(|(id, ..)| known.contains(id.as_str()));
+            let has_all = ours.iter().all(|span| known.contains(span.id.as_str()));
             let is_tree =
                 spans.iter().filter(|it| it.parent.as_ref().is_none_or(|it| !known.contains(it.as_str()))).count();
             if has_all && is_tree == 1 {
@@ -326,9 +352,9 @@ fn an_agent_is_judged_by_its_spans() {
     let run = result["runId"].as_str().expect("an id").to_owned();
     let report = place.run(&["runs", "report", &run, "--otlp-file", "later.jsonl", "--daemon", &url]);
     assert_eq!(report.code, Some(0), "{}", report.stderr);
-    let spans = Span::of_file(&std::fs::read_to_string(place.path().join("later.jsonl")).expect("a file"));
+    let spans = Span::of_file(&place.path().join("later.jsonl"));
     let cases = result["cases"].as_array().map_or(0, Vec::len);
-    assert_eq!(spans.iter().filter(|(.., name)| name == "test_case").count(), cases, "{spans:?}");
+    assert_eq!(spans.iter().filter(|span| span.name == "test_case").count(), cases, "{spans:?}");
     // What was read from spans is evidence like any other.
     let replay = [&args[..args.len() - 1], &["r2.json", "--replay", &run]].concat();
     let ended = place.run(&replay);
@@ -488,15 +514,15 @@ fn a_run_joins_a_trace() {
     };
     let ended = run("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let spans = Span::of_file(&std::fs::read_to_string(place.path().join("t.jsonl")).expect("a file"));
-    let of = |name: &str| spans.iter().find(|(.., it)| it.starts_with(name)).unwrap_or_else(|| panic!("{spans:?}"));
+    let spans = Span::of_file(&place.path().join("t.jsonl"));
+    let of = |name: &str| spans.iter().find(|it| it.name.starts_with(name)).unwrap_or_else(|| panic!("{spans:?}"));
     let (run_span, case, call) = (of("test_suite_run"), of("test_case"), of("invoke_agent"));
-    assert_eq!(run_span.1.as_deref(), Some("00f067aa0ba902b7"));
-    assert_eq!((case.1.as_ref(), call.1.as_ref()), (Some(&run_span.0), Some(&case.0)));
+    assert_eq!(run_span.parent.as_deref(), Some("00f067aa0ba902b7"));
+    assert_eq!((case.parent.as_ref(), call.parent.as_ref()), (Some(&run_span.id), Some(&case.id)));
     assert_eq!(trace_of(&ended, &place.json("r.json")), "4bf92f3577b34da6a3ce929d0e0e4736");
     let asked = agent.asked();
     let (body, metadata) = &asked[0].trace;
-    assert_eq!(body["traceparent"], format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", call.0));
+    assert_eq!(body["traceparent"], format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", call.id));
     assert_eq!((metadata, &body["tracestate"][..]), (&body["traceparent"], "ci=1"));
     assert!(
         body["baggage"].starts_with("job=7,forge.run.id=") && body["baggage"].contains("forge.case.id=a%20b,"),
@@ -544,6 +570,169 @@ fn a_receiver_that_fails_fails_no_run() {
         let ended = daemon.end();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(ended.stderr.contains("spans cannot be exported"), "{}", ended.stderr);
+    }
+}
+
+/// What a run is cancelled in the middle of has its spans all the same: the question to a validator, the call of an agent, and
+/// what it was told.
+#[test]
+fn what_was_cancelled_is_told() {
+    let place = Place::new();
+    let judge = Script::new(|_| Ok("fine".to_owned())).judging(|_| Err(Status::internal("late")));
+    let judge = judge.pondering(Duration::from_mins(5)).start();
+    let (_agent, agent) = place.agent(r#"{"replies": [{"on": "*", "events": [{"text": "half"}, {"hang": true}]}]}"#);
+    place.write(
+        "s.jsonl",
+        r#"{"id": "judged", "input": "hi", "assertions": [{"type": "agent", "use": "agents:judge", "options": {"metadata": {"criteria": "is kind"}}}]}"#,
+    );
+    place.write("h.jsonl", r#"{"id": "hangs", "input": "hi", "assertions": [{"type": "contains", "value": "x"}]}"#);
+    let party = format!("judge={}", judge.url);
+    let run = |file: &str, agent: &str, is_there: &dyn Fn() -> bool| {
+        let args = ["run", "-i", file, "-n", agent, "--agent", &party, "--output-dir", "out", "--otlp-file", "t.jsonl"];
+        let run = Running::start(place.forgectl(&args));
+        let begun = Instant::now();
+        while !is_there() {
+            assert!(begun.elapsed() < ARRIVAL, "nobody is asked");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        run.signal("INT");
+        let ended = run.end();
+        assert_eq!(ended.code, Some(130), "{}{}", ended.stdout, ended.stderr);
+        Span::of_file(&place.path().join("t.jsonl"))
+    };
+    let spans = run("s.jsonl", &judge.url, &|| judge.judged() > 0);
+    let asked = spans.iter().find(|span| span.name == "evaluate judge").unwrap_or_else(|| panic!("{spans:#?}"));
+    assert_eq!((asked.text("error.type"), asked.is_error), ("cancelled", true), "{asked:?}");
+    assert_eq!(format!("grpc://{}:{}", asked.text("server.address"), asked.attributes["server.port"]), judge.url);
+    let called = || std::fs::read_to_string(place.path().join("calls.jsonl")).is_ok_and(|log| log.contains("\"hi\""));
+    let spans = run("h.jsonl", &agent, &called);
+    let call = spans.iter().find(|span| span.name.starts_with("invoke_agent")).unwrap_or_else(|| panic!("{spans:#?}"));
+    let told = call.events.iter().find(|(name, _)| name == "forge.cancel").unwrap_or_else(|| panic!("{call:#?}"));
+    assert_eq!(told.1["forge.reason"], "user");
+    assert_eq!(told.1["forge.invocation.id"], call.text("forge.invocation.id"));
+}
+
+/// A receiver of log records gets evaluations and, if it is asked for, content as values, in the context of the span that it belongs
+/// to; and the names that the daemon is told to use.
+#[test]
+fn log_records_are_structured() {
+    let place = Place::new();
+    let collector = Collector::start();
+    let agent = Script::new(|_| Ok("Rain \"tomorrow\"".to_owned()))
+        .judging(|_| Ok(ValidateResponse { passed: Some(true), score: Some(0.75), ..ValidateResponse::default() }))
+        .start();
+    let config = format!(
+        "[otlp]\nendpoint = '{}'\nprotocol = 'grpc'\nlogs = true\nconventions = 'latest'\nrpc_spans = true",
+        collector.url
+    );
+    let (daemon, url) = daemon(&place, &config, &[]);
+    place.write(
+        "s.jsonl",
+        r#"{"id": "a", "input": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Weather?"}], "assertions": [{"type": "contains", "value": "Rain"}, {"type": "agent", "use": "agents:judge", "options": {"metadata": {"criteria": "is kind"}}}]}"#,
+    );
+    let party = format!("judge={}", agent.url);
+    let args = ["run", "-i", "s.jsonl", "-n", &agent.url, "--agent", &party, "--daemon", &url, "--output-dir", "out"];
+    let ended = place.run(&[&args[..], &["--capture-content", "--otlp-file", "t.jsonl"]].concat());
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    daemon.signal("TERM");
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+
+    let spans = Span::of_file(&place.path().join("t.jsonl"));
+    let rpc = spans.iter().find(|span| span.name == "forge.agent.v1.AgentEndpoint/Invoke").expect("a span of the RPC");
+    assert_eq!(rpc.text("rpc.response.status_code"), "OK");
+    let call = spans.iter().find(|span| Some(&span.id) == rpc.parent.as_ref()).expect("its call");
+    assert_eq!((call.text("gen_ai.operation.name"), call.text("forge.transport")), ("invoke_agent", "grpc"));
+    let records = collector.records();
+    let of = |event: &str, span: &str| {
+        let found = records.iter().filter(|record| record.event == event && record.span == span);
+        found.map(|record| &record.attributes).collect::<Vec<_>>()
+    };
+    let evaluations: Vec<(&str, Option<f64>)> = of("gen_ai.evaluation.result", &call.id)
+        .iter()
+        .map(|it| {
+            let name = it["gen_ai.evaluation.name"].as_str().expect("a name");
+            (name, it.get("gen_ai.evaluation.score.value").and_then(Value::as_f64))
+        })
+        .collect();
+    assert_eq!(evaluations, [("contains", None), ("judge", Some(0.75))]);
+    let [details] = of("gen_ai.client.inference.operation.details", &call.id)[..] else { panic!("{records:#?}") };
+    let text = |text: &str| serde_json::json!([{"type": "text", "content": text}]);
+    let said = |role: &str, content: &str| serde_json::json!({"role": role, "parts": text(content)});
+    let input = serde_json::json!([said("system", "Be brief"), said("user", "Weather?")]);
+    assert_eq!(details["gen_ai.input.messages"], input);
+    // These conventions do not repeat why it ended.
+    let output = serde_json::json!([said("assistant", "Rain \"tomorrow\"")]);
+    assert_eq!(details["gen_ai.output.messages"], output);
+    assert_eq!(details["gen_ai.response.finish_reasons"], serde_json::json!(["stop"]));
+    let judged = spans.iter().find(|span| span.name == "evaluate judge").expect("a validator");
+    let [details] = of("gen_ai.client.inference.operation.details", &judged.id)[..] else { panic!("{records:#?}") };
+    assert_eq!(details["gen_ai.system_instructions"], text("is kind"));
+    assert_eq!(details["gen_ai.input.messages"].as_array().map(Vec::len), Some(3), "{details:?}");
+}
+
+/// A receiver of OTLP over gRPC that keeps log records.
+struct Collector {
+    url: String,
+    records: Arc<Mutex<Vec<Record>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// A log record as it came.
+#[derive(Debug)]
+struct Record {
+    event: String,
+    span: String,
+    attributes: BTreeMap<String, Value>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let records = Arc::default();
+        let server = tonic::transport::Server::builder()
+            .add_service(LogsServiceServer::new(Keeper(Arc::clone(&records))))
+            .add_service(TraceServiceServer::new(Keeper(Arc::clone(&records))));
+        runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        Self { url, records, _runtime: runtime }
+    }
+
+    fn records(self) -> Vec<Record> {
+        std::mem::take(&mut *self.records.lock().expect("no panic"))
+    }
+}
+
+struct Keeper(Arc<Mutex<Vec<Record>>>);
+
+#[tonic::async_trait]
+impl LogsService for Keeper {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        let resources = request.into_inner().resource_logs.into_iter();
+        let records = resources.flat_map(|it| it.scope_logs).flat_map(|it| it.log_records).map(|record| {
+            let pairs = record.attributes.iter().map(|it| {
+                let value = serde_json::to_value(it.value.as_ref().expect("a value")).expect("JSON");
+                (it.key.clone(), plain(&value))
+            });
+            Record { event: record.event_name.clone(), span: hex::encode(&record.span_id), attributes: pairs.collect() }
+        });
+        self.0.lock().expect("no panic").extend(records);
+        Ok(Response::new(ExportLogsServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Keeper {
+    async fn export(
+        &self,
+        _: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use forge::wire::agent as pb;
 use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
@@ -48,6 +49,8 @@ pub(crate) struct Fake {
 pub(crate) struct Script {
     answer: Arc<Answer>,
     judge: Option<Arc<Judge>>,
+    /// How long it judges.
+    ponders: Duration,
     write: Option<Arc<Write>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     judged: Arc<Mutex<u32>>,
@@ -55,7 +58,14 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(answer: impl Fn(&Asked) -> Result<String, Status> + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), judge: None, write: None, asked: Arc::default(), judged: Arc::default() }
+        Self {
+            answer: Arc::new(answer),
+            judge: None,
+            ponders: Duration::ZERO,
+            write: None,
+            asked: Arc::default(),
+            judged: Arc::default(),
+        }
     }
 
     /// Says what is judged; it is told how often it was asked before.
@@ -64,6 +74,11 @@ impl Script {
         judge: impl Fn(u32) -> Result<pb::ValidateResponse, Status> + Send + Sync + 'static,
     ) -> Self {
         Self { judge: Some(Arc::new(judge)), ..self }
+    }
+
+    /// Takes so long to judge.
+    pub(crate) fn pondering(self, ponders: Duration) -> Self {
+        Self { ponders, ..self }
     }
 
     /// Says which messages a generator sends.
@@ -175,6 +190,7 @@ impl Validator for Script {
             *judged - 1
         };
         let judge = self.judge.as_ref().ok_or_else(|| Status::unimplemented("validate"))?;
+        tokio::time::sleep(self.ponders).await;
         judge(before).map(Response::new)
     }
 }
