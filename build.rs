@@ -26,9 +26,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     fs::write(out.join("proto_files.rs"), proto_table(&files)?)?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    let mut config = tonic_prost_build::Config::new();
+    // By their names messages are found among the descriptors.
+    config.enable_type_names();
+    tonic_prost_build::configure()
+        .codec_path("crate::wire::bounded::BoundedCodec")
+        .compile_fds_with_config(descriptors, config)?;
+    tonic_build::manual::Builder::new().build_client(false).compile(&[otlp_service()]);
     println!("cargo:rustc-env=FORGE_BUILD={}", build_id());
     Ok(())
+}
+
+/// OTLP for spans, with requests that are not read yet: what they become has to be bounded first.
+fn otlp_service() -> tonic_build::manual::Service {
+    let export = tonic_build::manual::Method::builder()
+        .name("export")
+        .route_name("Export")
+        .input_type("bytes::Bytes")
+        .output_type("opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse")
+        .codec_path("crate::wire::bounded::RawCodec")
+        .build();
+    tonic_build::manual::Service::builder()
+        .name("TraceService")
+        .package("opentelemetry.proto.collector.trace.v1")
+        .method(export)
+        .build()
 }
 
 /// The `.proto` files as a table of path and text, for `forgectl proto`.

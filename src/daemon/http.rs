@@ -14,13 +14,13 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::middleware::Next;
 use axum::routing::{get, post};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::manager::Manager;
-use super::receiver::{MAX_REQUEST_BYTES, MAX_REQUESTS, take};
+use super::receiver::{MAX_REQUEST_BYTES, MAX_REQUESTS, taken};
+use crate::telemetry::receive::{ReadError, read};
 
 /// The content of OTLP/HTTP.
 const PROTOBUF: &str = "application/x-protobuf";
@@ -70,28 +70,36 @@ async fn traces(State(manager): State<Arc<Manager>>, headers: HeaderMap, body: B
     let Ok(_reading) = READING.try_acquire() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again");
     };
-    let read = axum::body::to_bytes(body, MAX_REQUEST_BYTES);
-    let body = match tokio::time::timeout(PATIENCE, read).await {
+    let arriving = axum::body::to_bytes(body, MAX_REQUEST_BYTES);
+    let body = match tokio::time::timeout(PATIENCE, arriving).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return refuse(StatusCode::PAYLOAD_TOO_LARGE, "a request may have 4 MiB"),
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end"),
     };
     let encoding = headers.get(CONTENT_ENCODING).and_then(|encoding| encoding.to_str().ok()).unwrap_or("identity");
-    let body = match encoding {
-        "identity" => body,
-        "gzip" => match unzipped(&body) {
-            Some(body) => body,
-            None => return refuse(StatusCode::BAD_REQUEST, "the body is no gzip, or too large"),
-        },
+    let is_zipped = match encoding {
+        "identity" => false,
+        "gzip" => true,
         _ => return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the only encoding that is taken is gzip"),
     };
-    match ExportTraceServiceRequest::decode(body) {
-        Ok(request) => {
-            let taken = take(&manager, request).encode_to_vec();
-            answer(StatusCode::OK, PROTOBUF, taken)
-        }
-        Err(error) => refuse(StatusCode::BAD_REQUEST, &format!("the body is no ExportTraceServiceRequest: {error}")),
+    let reading = move || {
+        let body = if is_zipped { unzipped(&body).ok_or(Refused::NotZipped)? } else { body };
+        Ok(read(body)?)
+    };
+    match taken(manager, reading).await {
+        Ok(taken) => answer(StatusCode::OK, PROTOBUF, taken.encode_to_vec()),
+        Err(error @ Refused::Read(ReadError::TooMuch)) => refuse(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     }
+}
+
+/// Why a body is not taken.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("the body is no gzip, or too large")]
+    NotZipped,
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// `None`: it is none, or more than a request may have.

@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::TraceServiceServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
@@ -40,6 +39,7 @@ use crate::telemetry::otlp::resource;
 use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
 use crate::wire::control::info_service_server::InfoServiceServer;
 use crate::wire::control::run_service_server::RunServiceServer;
+use crate::wire::otlp::trace_service_server::TraceServiceServer;
 use config::{Config, OnRestart};
 use manager::{Manager, Telemetry};
 

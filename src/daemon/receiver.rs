@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::TraceService;
+use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
-use crate::telemetry::receive::spans;
+use crate::telemetry::receive::{ReadError, read, spans};
+use crate::wire::otlp::trace_service_server::TraceService;
 
 /// Requests that are read at the same time, over gRPC and over HTTP each.
 pub(super) const MAX_REQUESTS: usize = 8;
@@ -23,17 +24,29 @@ pub(super) struct Receiver {
 
 #[tonic::async_trait]
 impl TraceService for Receiver {
-    async fn export(
-        &self,
-        request: Request<ExportTraceServiceRequest>,
-    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        Ok(Response::new(take(&self.manager, request.into_inner())))
+    async fn export(&self, request: Request<Bytes>) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let (manager, request) = (Arc::clone(&self.manager), request.into_inner());
+        match taken(manager, move || read(request)).await {
+            Ok(taken) => Ok(Response::new(taken)),
+            Err(error @ ReadError::TooMuch) => Err(Status::resource_exhausted(error.to_string())),
+            Err(error @ ReadError::Failed) => Err(Status::internal(error.to_string())),
+            Err(error @ ReadError::Malformed(_)) => Err(Status::invalid_argument(error.to_string())),
+        }
     }
+}
+
+/// Reads a request and takes its spans, where it keeps no runtime thread from its work.
+pub(super) async fn taken<E: From<ReadError> + Send + 'static>(
+    manager: Arc<Manager>,
+    read: impl FnOnce() -> Result<ExportTraceServiceRequest, E> + Send + 'static,
+) -> Result<ExportTraceServiceResponse, E> {
+    let taking = tokio::task::spawn_blocking(move || Ok(take(&manager, read()?)));
+    taking.await.unwrap_or(Err(ReadError::Failed.into()))
 }
 
 /// Takes spans. Those of no run that is going on are nobody's, and that is fine; those that there was no room for are told, so that
 /// nobody takes them for confirmed.
-pub(super) fn take(manager: &Manager, request: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
+fn take(manager: &Manager, request: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
     let mut all = 0;
     let (kept, dropped) = manager.spans().take(spans(request).inspect(|_| all += 1));
     let metrics = &manager.telemetry().metrics;

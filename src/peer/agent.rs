@@ -25,7 +25,7 @@ use crate::trace::TraceHeaders;
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
 use crate::wire::call::{chunks_to_proto, description_from_proto};
-use crate::wire::value::shorten;
+use crate::wire::value::{code_name, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
 /// Largest message an agent may send, in bytes.
@@ -377,25 +377,7 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
 
 /// The text of a status that an agent answered.
 fn describe_status(status: &Status) -> String {
-    let name = match status.code() {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    };
+    let name = code_name(status.code());
     if status.message().is_empty() { name.to_owned() } else { format!("{name}: {}", shorten(status.message())) }
 }
 

@@ -1,16 +1,21 @@
 //! OTLP that comes in: spans of agents, in the words of the GenAI conventions or of OpenInference.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+
+use prost::Message as _;
 
 use super::semconv as name;
 use crate::conversation::{Fault, JsonText, Payload, ToolCall, ToolOutcome};
 use crate::json::{Json, Value, write_string};
 use crate::peer::spans::SeenSpan;
 use crate::trace::{INVOCATION_ID, SpanId, TraceId};
+use crate::wire::bounded::{Field, Schema};
 
 /// Longest name or id that is kept, in bytes.
 const MAX_NAME: usize = 1 << 10;
@@ -22,6 +27,59 @@ const MAX_CONTENT: usize = 1 << 20;
 const MAX_ASKED: usize = 200;
 /// How deep values of attributes are read.
 const MAX_DEPTH: usize = 32;
+
+/// Why a request is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It would become too large.
+    #[error("the request holds too much to be read: send fewer spans at once")]
+    TooMuch,
+    /// Whoever read it failed.
+    #[error("the daemon failed while it read the request")]
+    Failed,
+    /// It is none.
+    #[error("the body is no ExportTraceServiceRequest: {0}")]
+    Malformed(#[from] prost::DecodeError),
+}
+
+/// Reads a request, which takes a while: it does not belong on a runtime thread.
+///
+/// # Errors
+/// When it is none, or would become many times as large as it is.
+pub fn read(request: Bytes) -> Result<ExportTraceServiceRequest, ReadError> {
+    if !REQUEST.is_bearable(0, &request) {
+        return Err(ReadError::TooMuch);
+    }
+    Ok(ExportTraceServiceRequest::decode(request)?)
+}
+
+/// What weighs in a request, with the sizes of the generated types: those of OTLP have no descriptors here.
+/// <https://github.com/open-telemetry/opentelemetry-proto/tree/main/opentelemetry/proto>
+static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
+    const RESOURCE_SPANS: Field = Field::Message(1);
+    const SCOPE_SPANS: Field = Field::Message(3);
+    const ATTRIBUTE: Field = Field::Message(8);
+    const VALUE: Field = Field::Message(9);
+    Schema::new(&[
+        (0, &[(1, RESOURCE_SPANS)]),
+        // ResourceSpans, Resource, ScopeSpans, InstrumentationScope
+        (200, &[(1, Field::Message(2)), (2, SCOPE_SPANS)]),
+        (0, &[(1, ATTRIBUTE), (3, Field::Message(12))]),
+        (200, &[(1, Field::Message(4)), (2, Field::Message(5))]),
+        (0, &[(3, ATTRIBUTE)]),
+        // Span, Span.Event, Span.Link
+        (400, &[(9, ATTRIBUTE), (11, Field::Message(6)), (13, Field::Message(7))]),
+        (120, &[(3, ATTRIBUTE)]),
+        (160, &[(4, ATTRIBUTE)]),
+        // KeyValue, AnyValue, ArrayValue, KeyValueList
+        (100, &[(2, VALUE)]),
+        (40, &[(5, Field::Message(10)), (6, Field::Message(11))]),
+        (0, &[(1, VALUE)]),
+        (0, &[(1, ATTRIBUTE)]),
+        // EntityRef
+        (150, &[(3, Field::Text), (4, Field::Text)]),
+    ])
+});
 
 /// The spans of a request. Those without ids are nobody's.
 pub fn spans(request: ExportTraceServiceRequest) -> impl Iterator<Item = SeenSpan> {
@@ -210,14 +268,14 @@ mod tests {
         }
     }
 
-    fn read(span: Span) -> Option<SeenSpan> {
+    fn seen_in(span: Span) -> Option<SeenSpan> {
         let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
         let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
         spans(ExportTraceServiceRequest { resource_spans }).next()
     }
 
     fn call(span: Span) -> Option<ToolCall> {
-        read(span).expect("it has ids").tool
+        seen_in(span).expect("it has ids").tool
     }
 
     fn json(text: &str) -> Payload {
@@ -237,7 +295,7 @@ mod tests {
                 ("forge.invocation.id", string("i")),
             ],
         );
-        let seen = read(conventional).expect("it has ids");
+        let seen = seen_in(conventional).expect("it has ids");
         assert_eq!((seen.trace_id, seen.span_id), (TraceId([1; 16]), SpanId([2; 8])));
         assert_eq!((seen.parent, seen.invocation_id.as_deref()), (Some(SpanId([3; 8])), Some("i")));
         let call = seen.tool.expect("it is one");
@@ -262,7 +320,7 @@ mod tests {
         assert_eq!((tool.name.as_str(), tool.call_id.as_str()), ("get_air_quality", "c2"));
         // What is no JSON is not made into some: the model's answer holds the arguments.
         assert_eq!(tool.params, Some(Payload::Malformed("Delhi".to_owned())));
-        let model = read(span(
+        let model = seen_in(span(
             "ChatModel",
             &[
                 ("openinference.span.kind", string("LLM")),
@@ -296,10 +354,32 @@ mod tests {
         assert_eq!(message(plain), "Some(Result(None))");
     }
 
+    /// What instrumentations send in one request is read, at its largest; what would become a hundred times as large is not.
+    #[test]
+    fn requests_that_would_become_too_large_are_refused() {
+        let request = |spans: Vec<Span>| {
+            let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+            let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+            Bytes::from(ExportTraceServiceRequest { resource_spans }.encode_to_vec())
+        };
+        let busy: Vec<_> = (0..40).map(|number| (format!("attribute.number.{number}"), string("a value"))).collect();
+        let busy: Vec<_> = busy.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        let large = request(vec![span("chat", &busy); 2_500]);
+        assert!((3 << 20..4 << 20).contains(&large.len()), "{}", large.len());
+        assert!(read(large).is_ok());
+        let empty = |spans| request(vec![Span::default(); spans]);
+        assert!(read(empty(10_000)).is_ok());
+        assert!(matches!(read(empty(1 << 20)), Err(ReadError::TooMuch)));
+        let attributes = vec![KeyValue::default(); 1 << 20];
+        let dense = request(vec![Span { attributes, ..Span::default() }]);
+        assert!(matches!(read(dense), Err(ReadError::TooMuch)));
+        assert!(matches!(read(Bytes::from_static(b"nonsense")), Err(ReadError::Malformed(_))));
+    }
+
     #[test]
     fn hostile_spans_do_no_harm() {
-        assert_eq!(read(Span { trace_id: vec![0; 16], ..span("t", &[]) }), None);
-        assert_eq!(read(Span { span_id: vec![1; 3], ..span("t", &[]) }), None);
+        assert_eq!(seen_in(Span { trace_id: vec![0; 16], ..span("t", &[]) }), None);
+        assert_eq!(seen_in(Span { span_id: vec![1; 3], ..span("t", &[]) }), None);
         let kind = ("gen_ai.operation.name", string("execute_tool"));
         assert_eq!(call(span("nameless", std::slice::from_ref(&kind))), None);
         assert_eq!(call(span("t", &[kind.clone(), ("gen_ai.tool.name", string(&"x".repeat(2_000)))])), None);

@@ -3,6 +3,7 @@
 //! Nothing outside the edges knows a generated type. Conversions are written by hand, `to_proto` never fails, and
 //! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
 
+pub mod bounded;
 pub mod call;
 pub mod event;
 mod gate;
@@ -25,6 +26,12 @@ mod generated {
             tonic::include_proto!("forge.control.v1");
         }
     }
+}
+
+/// OTLP for spans, with requests as bytes.
+#[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]
+pub mod otlp {
+    tonic::include_proto!("opentelemetry.proto.collector.trace.v1.TraceService");
 }
 
 pub use generated::agent::v1 as agent;

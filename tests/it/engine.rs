@@ -45,6 +45,8 @@ enum Step {
     Answer(&'static str),
     /// Finishes with that many tokens of output.
     AnswerOf(&'static str, i64),
+    /// Finishes with so many parts that say nothing.
+    AnswerInParts(usize),
     Finish(FinishReason),
     Sleep(u64),
     /// Sends nothing more until cancelled, and then not either.
@@ -171,6 +173,16 @@ async fn play(
                 Event::Finished(finished) => {
                     let usage = Some(Usage { output_tokens: Some(tokens), ..Usage::default() });
                     Event::Finished(InvokeFinished { usage, ..finished })
+                }
+                other => other,
+            },
+            AnswerInParts(parts) => match finished(FinishReason::Completed, Some("")) {
+                Event::Finished(finished) => {
+                    let response = finished.response.map(|response| {
+                        let parts = vec![response.parts[0].clone(); parts];
+                        Message { parts, ..response }
+                    });
+                    Event::Finished(InvokeFinished { response, ..finished })
                 }
                 other => other,
             },
@@ -477,6 +489,14 @@ async fn endings() {
             Some(Cause::AgentError),
             Some(Blame::Agent),
             "INTERNAL: as scripted",
+        ),
+        (
+            "an answer that would take a gigabyte",
+            vec![Accept, AnswerInParts(2_000_000)],
+            Outcome::Failed,
+            Some(Cause::AgentError),
+            Some(Blame::Agent),
+            "the message holds too many others to be read",
         ),
         (
             "ends without finished",

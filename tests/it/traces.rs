@@ -13,11 +13,14 @@ use std::time::{Duration, Instant};
 use forge::wire::agent::ValidateResponse;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan};
+use prost::Message as _;
 use serde_json::Value;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::processes::{DAEMON, Ended, Place, Running, SIDECAR, command};
 use crate::python::python;
@@ -43,6 +46,18 @@ fn get(address: &str, path: &str) -> Option<String> {
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n")?;
     head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
+}
+
+/// What is answered to a body of protobuf.
+fn post(address: &str, path: &str, body: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let head = format!("POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/x-protobuf\r\n");
+    write!(stream, "{head}Content-Length: {}\r\n\r\n", body.len()).expect("writes");
+    stream.write_all(body).expect("writes");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// A receiver that keeps what it gets.
@@ -610,6 +625,31 @@ fn what_was_cancelled_is_told() {
     let told = call.events.iter().find(|(name, _)| name == "forge.cancel").unwrap_or_else(|| panic!("{call:#?}"));
     assert_eq!(told.1["forge.reason"], "user");
     assert_eq!(told.1["forge.invocation.id"], call.text("forge.invocation.id"));
+}
+
+/// Requests that would become a hundred times as large when they are read are refused unread, by gRPC and by HTTP.
+#[test]
+fn dense_requests_take_no_memory() {
+    let place = Place::new();
+    let (daemon, url) = daemon(&place, "", &[]);
+    let scope_spans = vec![ScopeSpans { spans: vec![OtlpSpan::default(); 400_000], ..ScopeSpans::default() }];
+    let request =
+        ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] };
+    let before = daemon.peak_memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut client = TraceServiceClient::connect(url.clone()).await.expect("connects");
+        let refused = client.export(request.clone()).await.expect_err("is refused");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("send fewer spans at once"), "{refused}");
+    });
+    let address = url.trim_start_matches("http://");
+    let refused = post(address, "/v1/traces", &request.encode_to_vec());
+    assert!(refused.contains(" 413 ") && refused.contains("send fewer spans at once"), "{refused}");
+    let refused = post(address, "/v1/traces", b"nonsense");
+    assert!(refused.contains(" 400 ") && refused.contains("no ExportTraceServiceRequest"), "{refused}");
+    let grown = daemon.peak_memory().saturating_sub(before);
+    assert!(grown < 64 << 20, "it grew by {grown} bytes");
 }
 
 /// A receiver of log records gets evaluations and, if it is asked for, content as values, in the context of the span that it belongs

@@ -14,13 +14,13 @@ use super::content::{answer_of, instructions, messages};
 use super::steps::{Steps, Told};
 use super::{
     Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MIN_CONTENT, Subject, clock, error, failure_kind,
-    failure_text, finish_reason, happened, is_dialogue, name, named, otel_span_id, span, status_name, strings, text,
-    times, tokens,
+    failure_text, finish_reason, happened, is_dialogue, name, named, otel_span_id, span, strings, text, times, tokens,
 };
 use crate::conversation::{AgentEvent, AgentEventKind, Message, Role, ToolMode, ToolOutcome};
 use crate::event::{CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::trace::SpanId;
 use crate::verdict::{AssertionResult, CaseResult, Outcome};
+use crate::wire::value::code_name;
 
 /// An attempt at a case, while its spans are made.
 pub(super) struct Attempt<'a> {
@@ -453,16 +453,17 @@ fn rpc(
 ) -> SpanData {
     let id = SpanId::within_call(&ended.invocation_id, "rpc", 0);
     let parent = Some(SpanId::of_call(&ended.invocation_id));
+    let status = tonic::Code::from(status);
     let mut rpc = span(subject, id, parent, name::RPC_INVOKE.into(), began, end);
     rpc.span_kind = SpanKind::Client;
     rpc.attributes = vec![
         KeyValue::new(name::RPC_SYSTEM, name::RPC_SYSTEM_GRPC),
         KeyValue::new(name::RPC_METHOD, name::RPC_INVOKE),
-        KeyValue::new(name::RPC_STATUS, status_name(status)),
+        KeyValue::new(name::RPC_STATUS, code_name(status)),
     ];
     rpc.attributes.extend(endpoint.into_iter().flat_map(Endpoint::attributes));
-    if status != 0 {
-        rpc.attributes.push(KeyValue::new(name::ERROR_TYPE, status_name(status)));
+    if status != tonic::Code::Ok {
+        rpc.attributes.push(KeyValue::new(name::ERROR_TYPE, code_name(status)));
         rpc.status = error(ended.failure.as_ref().map(failure_text).unwrap_or_default());
     }
     rpc

@@ -453,30 +453,6 @@ const fn finish_reason(reason: FinishReason) -> &'static str {
     }
 }
 
-/// The name of a gRPC status.
-fn status_name(code: i32) -> &'static str {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    usize::try_from(code).ok().and_then(|code| NAMES.get(code).copied()).unwrap_or("UNKNOWN")
-}
-
 /// One of few words for a failure.
 pub(super) const fn failure_kind(failure: &Failure) -> &'static str {
     match failure {
