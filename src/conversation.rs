@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::json::{Json, ParseError};
 
 /// JSON text exactly as a model or tool wrote it, known to be valid.
@@ -428,6 +430,8 @@ pub struct Transcript {
 pub struct SpanEvidence {
     /// The tool calls in the order in which they began.
     pub tool_calls: Vec<ToolCall>,
+    /// When each of them began, by the agent's clock; may be shorter than they are, in logs of earlier versions.
+    pub began: Vec<Timestamp>,
     /// The agent confirmed that there are no more.
     pub confirmed: bool,
     /// How long the daemon waited for spans.
@@ -476,7 +480,7 @@ pub struct Exchange {
     pub waited: Duration,
     /// Why the daemon asked the agent to end the call; `None`: it did not.
     pub cancel: Option<CancelReason>,
-    /// The gRPC status that the call ended with, by number; `None`: none was made.
+    /// The gRPC status that the call ended with, by number; `None`: nothing was sent.
     pub grpc_status: Option<i32>,
 }
 

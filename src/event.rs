@@ -171,11 +171,12 @@ pub struct CallEnd {
     pub exports_spans: bool,
     /// What was sent, if traces are to hold it; files in it only by their names.
     pub input: Vec<Message>,
-    /// Where the agent was reached: its URL; empty: it is the one under test, whose address the run holds.
+    /// Where the agent was to be reached: its URL; empty: it is the one under test, whose address the run holds, or what it said is
+    /// played back.
     pub endpoint: String,
     /// Why the daemon asked the agent to end the call; `None`: it did not.
     pub cancel: Option<CancelReason>,
-    /// The gRPC status that the call ended with, by number; `None`: none was made.
+    /// The gRPC status that the call ended with, by number; `None`: nothing was sent.
     pub grpc_status: Option<i32>,
 }
 
@@ -216,7 +217,7 @@ pub struct PartySaid {
     pub began: Option<Timestamp>,
     /// How long it took.
     pub duration: Duration,
-    /// Where it was reached: its URL; empty: it was not.
+    /// Where it was to be reached: its URL; empty: nobody knows, or what it said is played back.
     pub endpoint: String,
     /// What it consumed, if it says so.
     pub usage: Option<Usage>,

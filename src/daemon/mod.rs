@@ -214,7 +214,8 @@ impl Daemon {
 fn telemetry(config: &Config) -> Result<Telemetry, DaemonError> {
     let Exporters { spans, logs, metrics, timeout } = Exporters::new(&config.otlp)?;
     let resource = resource();
-    let exporter = spans.map(|spans| Arc::new(Exporter::start(spans, logs, &resource, timeout)));
+    let exporter =
+        spans.map(|spans| Arc::new(Exporter::start(spans, logs, config.span_style.conventions, &resource, timeout)));
     let metrics = Arc::new(Metrics::new(metrics, resource).map_err(DaemonError::Metrics)?);
     if let Some(exporter) = &exporter {
         metrics.watch_exporter(exporter);

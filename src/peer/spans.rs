@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::stream::MAX_TOOL_CALLS;
@@ -271,7 +272,9 @@ impl Awaited {
         let spans = u32::try_from(found.len()).unwrap_or(u32::MAX);
         found.sort_by_key(|kept| (kept.began, kept.arrival));
         let asked: HashMap<String, Payload> = found.iter_mut().flat_map(|kept| kept.asked.drain(..)).collect();
-        let mut tool_calls: Vec<ToolCall> = found.into_iter().filter_map(|kept| kept.tool).collect();
+        let tools = found.into_iter().filter_map(|kept| Some((kept.tool?, kept.began)));
+        let (mut tool_calls, mut began_at): (Vec<ToolCall>, Vec<Timestamp>) =
+            tools.map(|(tool, began)| (tool, Timestamp::try_from(began).unwrap_or_default())).unzip();
         for call in &mut tool_calls {
             // Instrumentations write a single argument without its name.
             let is_whole =
@@ -283,10 +286,11 @@ impl Awaited {
         if tool_calls.len() > MAX_TOOL_CALLS {
             dropped = dropped.saturating_add(u32::try_from(tool_calls.len() - MAX_TOOL_CALLS).unwrap_or(u32::MAX));
             tool_calls.truncate(MAX_TOOL_CALLS);
+            began_at.truncate(MAX_TOOL_CALLS);
         }
         number(&mut tool_calls);
         let waited = if confirmed { Duration::ZERO } else { began.elapsed() };
-        SpanEvidence { tool_calls, confirmed: confirmed && dropped == 0, waited, spans, dropped }
+        SpanEvidence { tool_calls, began: began_at, confirmed: confirmed && dropped == 0, waited, spans, dropped }
     }
 }
 

@@ -9,11 +9,12 @@ use tokio::time::Instant;
 use super::Shared;
 use super::call::for_traces;
 use super::clock::Clock;
-use super::replay::digest_of_judgement;
+use super::replay::{Evidence, digest_of_judgement};
 use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript, Usage};
 use crate::event::{Asked, CaseRef, PartyRole, PartySaid, Payload, Said};
 use crate::json::{Json, Value};
+use crate::peer::agent::Agent;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
 use crate::verdict::{Blame, Opinion};
@@ -26,17 +27,16 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Of somebody who is asked now.
+    /// Of somebody who is asked now; of whom there is no `party`, nobody is.
     pub(super) fn begin(
         shared: &Shared,
         role: PartyRole,
         by: &str,
+        party: Option<&Agent>,
         digest: &str,
         belongs: &Belongs,
         asked: impl FnOnce() -> Asked,
     ) -> Self {
-        let is_live = shared.evidence.as_ref().is_none_or(|then| role == PartyRole::Validator && then.asks_validators);
-        let party = shared.party(by).ok().filter(|_| is_live);
         let said = PartySaid {
             role,
             by: by.to_owned(),
@@ -45,7 +45,7 @@ impl Asking {
             request_id: belongs.request_id.clone(),
             began: Some(Timestamp::now()),
             duration: Duration::ZERO,
-            endpoint: party.map(|party| party.url).unwrap_or_default(),
+            endpoint: party.map(|party| party.url.clone()).unwrap_or_default(),
             usage: None,
             asked: shared.spec.capture_content.then(asked),
         };
@@ -120,10 +120,15 @@ pub(super) async fn validator(
         attempt: belongs.attempt,
     };
     let digest = digest_of_judgement(&asked);
-    let judged = || {
-        let mut messages = for_traces(conversation);
-        messages.push(Message::assistant(transcript.response.clone()));
-        Asked { instructions: texts([&criteria]), messages }
+    let told =
+        || Asked { instructions: texts([&criteria]), messages: for_traces(conversation, Some(&transcript.response)) };
+    let recorded = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators);
+    let party = match recorded {
+        Some(_) => None,
+        None => match shared.party(id) {
+            Ok(party) => Some(party),
+            Err(why) => return Reply::failed(why),
+        },
     };
     let mut given = Vec::new();
     for _ in 0..votes {
@@ -131,8 +136,12 @@ pub(super) async fn validator(
             return Reply::failed(CANCELLED);
         }
         let belongs = belongs.asking(&shared.trace);
-        let asking = Asking::begin(shared, PartyRole::Validator, id, &digest, &belongs, judged);
-        let voted = unless_cancelled(shared, voted(shared, id, &asked, &belongs, &case, &digest)).await;
+        let asking = Asking::begin(shared, PartyRole::Validator, id, party.as_ref(), &digest, &belongs, told);
+        let voted = match (&party, recorded) {
+            (Some(party), _) => unless_cancelled(shared, voted(party, &asked, &belongs)).await,
+            (None, Some(recorded)) => Some(voted_then(recorded, id, &case, &digest).await),
+            (None, None) => None,
+        };
         let (said, usage) = match &voted {
             Some(Ok(Vote { passed, reason, score, reply, usage })) => {
                 let (reason, reply) = (reason.clone(), reply.clone());
@@ -173,28 +182,22 @@ pub(super) fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.into_iter().filter(|text| !text.is_empty()).map(str::to_owned).collect()
 }
 
-/// One vote: of the validator, or what it said in the run that is replayed. An error is why there is none.
-async fn voted(
-    shared: &Shared,
-    id: &str,
-    asked: &Judgement<'_>,
-    belongs: &Belongs,
-    case: &CaseRef,
-    digest: &str,
-) -> Result<Vote, String> {
-    if let Some(evidence) = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators) {
-        return match evidence.said(id, digest, case).await {
-            Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
-            Ok(Said::Input(..) | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
-            Err(why) => Err(format!("{why}; --validators asks it now")),
-        };
-    }
-    let party = shared.party(id)?;
+/// One vote of a validator; an error is why there is none.
+async fn voted(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Result<Vote, String> {
     // Apart, so that whoever asks is small: most cases ask nobody.
     Box::pin(party.validate(belongs, asked)).await.map_err(|silence| match silence {
         Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
         Silence::Failed(why) => why,
     })
+}
+
+/// The vote that a validator gave in the run that is replayed.
+async fn voted_then(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str) -> Result<Vote, String> {
+    match evidence.said(id, digest, case).await {
+        Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
+        Ok(Said::Input(..) | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
+        Err(why) => Err(format!("{why}; --validators asks it now")),
+    }
 }
 
 /// The verdict of the majority, with the first reason of its side. A tie does not hold.

@@ -40,9 +40,10 @@ const MAX_WAITING_RESULTS: usize = 1_000;
 const EXPORTS_SPANS: &str = "spans.export";
 /// What agents declare whose spans are evidence.
 const FROM_SPANS: &str = "tools.from_spans";
-/// Bytes of a conversation that the log keeps for traces, and messages of it, and parts of each: as much as is exported.
+/// Bytes of a conversation that the log keeps for traces: as much as is exported.
 const MAX_TRACED: usize = 48 << 10;
-const MAX_TRACED_PARTS: usize = 1_000;
+/// What a message counts besides its text, and each part of one: about what the names around it take when it is exported.
+const TRACED_PART: usize = 40;
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -75,7 +76,8 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let name = &call.callee.agent.name;
     let is_under_test = *name == call.shared.callee.agent.name;
     let to = if is_under_test { String::new() } else { name.clone() };
-    let endpoint = if is_under_test { String::new() } else { call.callee.agent.url.clone() };
+    let is_known = is_under_test || call.shared.evidence.is_some();
+    let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
     let exchange = match &call.shared.evidence {
         None => watched(&call).await?,
@@ -96,7 +98,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         conversation_id: call.invocation.conversation_id.clone(),
         began: Some(began),
         exports_spans: call.callee.can(EXPORTS_SPANS),
-        input: if call.shared.spec.capture_content { for_traces(&call.invocation.messages) } else { Vec::new() },
+        input: if call.shared.spec.capture_content { for_traces(&call.invocation.messages, None) } else { Vec::new() },
         endpoint,
         cancel: exchange.cancel,
         grpc_status: exchange.grpc_status,
@@ -128,8 +130,8 @@ async fn watched(call: &Call<'_>) -> Result<Exchange, LogClosed> {
     Ok(exchange)
 }
 
-/// Messages for traces: the last ones, without files, of so many bytes at most.
-pub(super) fn for_traces(messages: &[Message]) -> Vec<Message> {
+/// What was said, for traces: the last messages and the answer behind them, if there is one, without files, of so many bytes at most.
+pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Message> {
     fn kept(text: &str, left: &mut usize) -> String {
         let kept = &text[..text.floor_char_boundary(*left)];
         *left -= kept.len();
@@ -149,12 +151,21 @@ pub(super) fn for_traces(messages: &[Message]) -> Vec<Message> {
         }
     };
     let mut left = MAX_TRACED;
-    let mut last = Vec::new();
-    for message in messages.iter().rev().take(MAX_TRACED_PARTS) {
+    let mut last: Vec<Message> = answer.map(|answer| Message::assistant(kept(answer, &mut left))).into_iter().collect();
+    for message in messages.iter().rev() {
         if left == 0 {
             break;
         }
-        let parts = message.parts.iter().take(MAX_TRACED_PARTS).map(|of| part(of, &mut left)).collect();
+        left = left.saturating_sub(TRACED_PART);
+        let mut parts = Vec::new();
+        for of in &message.parts {
+            if left == 0 {
+                break;
+            }
+            // What says nothing takes room, too.
+            left = left.saturating_sub(TRACED_PART);
+            parts.push(part(of, &mut left));
+        }
         last.push(Message { role: message.role, parts });
     }
     last.reverse();
@@ -312,7 +323,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
             biased;
             () = call.shared.control.cancel.cancelled() => {
                 let Some(at) = sent.at() else {
-                    return Err(NotOpened::at_all(Failure::Cancelled, Some(Code::Cancelled)));
+                    return Err(NotOpened::at_all(Failure::Cancelled, None));
                 };
                 let reason = call.shared.control.reason();
                 say_farewell(&call.shared.farewells, Far::Opening(opening), frames, reason);
@@ -322,8 +333,11 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
                 let Some(at) = sent.at() else {
                     // Nothing failed: there was no time left to begin with.
                     let had_time = begun < call.deadline;
-                    let failure = if had_time { unreachable(&backoff, &last) } else { Failure::Timeout };
-                    return Err(NotOpened::at_all(failure, Some(Code::DeadlineExceeded)));
+                    return Err(if had_time {
+                        NotOpened::at_all(unreachable(&backoff, &last), Some(Code::DeadlineExceeded))
+                    } else {
+                        NotOpened::at_all(Failure::Timeout, None)
+                    });
                 };
                 say_farewell(&call.shared.farewells, Far::Opening(opening), frames, CancelReason::Budget);
                 return Err(NotOpened::ended(Failure::Timeout, at, CancelReason::Budget));
@@ -515,9 +529,14 @@ mod tests {
             Message { role: Role::User, parts: vec![Part::Text("look".to_owned()), Part::Blob(file)] },
             Message::assistant("I see"),
         ];
-        let told = for_traces(&messages[..1]);
-        assert_eq!(told[0].text().len(), MAX_TRACED);
-        let told = for_traces(&messages);
-        assert_eq!(told.iter().map(Message::text).collect::<Vec<_>>(), ["look", "I see"]);
+        let texts = |told: &[Message]| told.iter().map(Message::text).collect::<Vec<_>>();
+        let alone = for_traces(&[], Some(&"é".repeat(MAX_TRACED)));
+        assert_eq!(alone[0].text().len(), MAX_TRACED);
+        let told = for_traces(&messages, Some("fine"));
+        assert_eq!(texts(&told[1..]), ["I see", "fine"]);
+        assert!(texts(&told)[0].starts_with("look"), "of what does not fit as a whole the beginning is told");
+        let empty = Message { role: Role::User, parts: vec![Part::Text(String::new()); 100_000] };
+        let told = for_traces(&vec![empty; 10], None);
+        assert!(told.iter().map(|message| message.parts.len()).sum::<usize>() < 2_000);
     }
 }

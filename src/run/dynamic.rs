@@ -205,8 +205,10 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
     };
     let digest = digest_of_input(&asked);
     let belongs = belongs(case, turn, deadline).asking(&case.shared.trace);
-    let told = || Asked { instructions: texts([asked.persona, asked.goal]), messages: for_traces(asked.conversation) };
-    let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, &digest, &belongs, told);
+    let told =
+        || Asked { instructions: texts([asked.persona, asked.goal]), messages: for_traces(asked.conversation, None) };
+    let party = case.shared.parties.get(&simulator.agent).filter(|_| case.shared.evidence.is_none());
+    let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, party, &digest, &belongs, told);
     let input = match &case.shared.evidence {
         Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
             Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last, usage: None }),

@@ -293,8 +293,11 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::conversation::ToolMode;
+    use crate::event::{PartyRole, PartySaid};
     use crate::json::Json;
     use crate::suite::stub::read_all;
 
@@ -346,5 +349,35 @@ mod tests {
         for other in [r#"{"weather": {"sun": true}}"#, r#"{"weather": {"$error": "no"}}"#, r#"{"other": 1}"#] {
             assert_ne!(digest_of_call(&invocation(), Some(&stubs(other))), digest, "{other}");
         }
+    }
+
+    /// What nobody waited for then is not played back: it may be asked now.
+    #[test]
+    fn what_was_cancelled_has_no_answer() {
+        let case = CaseRef { suite: "s".into(), case_id: "c".into(), repeat: 1, attempt: 1 };
+        let mut index = Index::default();
+        for (sequence, said) in (1..).zip([
+            Said::Vote { passed: true, reason: String::new(), score: None, reply: String::new() },
+            Said::Silence("no".to_owned()),
+            Said::Cancelled,
+        ]) {
+            let said = PartySaid {
+                role: PartyRole::Validator,
+                by: "judge".to_owned(),
+                digest: "d".to_owned(),
+                said,
+                request_id: String::new(),
+                began: None,
+                duration: Duration::ZERO,
+                endpoint: String::new(),
+                usage: None,
+                asked: None,
+            };
+            let payload = Payload::PartySaid(Box::new(said));
+            index.take(&RunEvent { sequence, at: Timestamp::default(), case: Some(case.clone()), turn: 1, payload });
+        }
+        let key: Key = ("judge".into(), "d".into());
+        let places: Vec<u64> = index.find(&key, &case).iter().map(|place| place.first).collect();
+        assert_eq!(places, [1]);
     }
 }

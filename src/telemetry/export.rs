@@ -15,6 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::records::Records;
+use super::semconv::Conventions;
+use super::spans::scope;
 
 /// Most spans that wait to be sent.
 const WAITING_SPANS: usize = 4_096;
@@ -73,9 +75,15 @@ enum Work {
 impl Exporter {
     /// Starts the task that sends.
     #[must_use]
-    pub fn start(mut spans: SpanExporter, logs: Option<LogExporter>, resource: &Resource, timeout: Duration) -> Self {
+    pub fn start(
+        mut spans: SpanExporter,
+        logs: Option<LogExporter>,
+        conventions: Conventions,
+        resource: &Resource,
+        timeout: Duration,
+    ) -> Self {
         spans.set_resource(resource);
-        let records = logs.map(|logs| Arc::new(Records::start(logs, resource, timeout)));
+        let records = logs.map(|logs| Arc::new(Records::start(logs, scope(conventions), resource, timeout)));
         let (queue, work) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared::default());
         let (end, ends) = watch::channel(None);
@@ -239,17 +247,23 @@ impl Sender {
 
     async fn send(&mut self, batch: Vec<SpanData>) {
         let count = batch.len();
-        let is_sent = self.try_to_send(batch).await;
+        let is_sent = self.try_to_send(&batch).await;
         self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
         if is_sent {
             self.shared.exported.fetch_add(count as u64, Ordering::Relaxed);
+            if let Some(records) = &self.records {
+                records.offer(batch, size_of);
+            }
         } else {
             self.shared.drop_spans(count);
+            if let Some(records) = &self.records {
+                records.lose(&batch);
+            }
         }
     }
 
     /// Sends a batch, trying again after pauses. When the daemon ends, a receiver that fails has had its last try.
-    async fn try_to_send(&mut self, batch: Vec<SpanData>) -> bool {
+    async fn try_to_send(&mut self, batch: &[SpanData]) -> bool {
         for _ in 0..TRIES {
             if self.failures > 0 {
                 let pause = (PAUSE.0 * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(PAUSE.1);
@@ -260,7 +274,7 @@ impl Sender {
             }
             let end = *self.ends.borrow();
             let sent = tokio::select! {
-                sent = tokio::time::timeout(self.timeout, self.spans.export(batch.clone())) => match sent {
+                sent = tokio::time::timeout(self.timeout, self.spans.export(batch.to_vec())) => match sent {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(error)) => Err(error.to_string()),
                     Err(_) => Err(format!("no answer within {:?}", self.timeout)),
@@ -277,9 +291,6 @@ impl Sender {
                     }
                     self.shared.is_full.store(false, Ordering::Relaxed);
                     self.failures = 0;
-                    if let Some(records) = &self.records {
-                        records.offer(&batch);
-                    }
                     return true;
                 }
                 Err(error) => {

@@ -4,10 +4,6 @@
 //! one here changes what people's dashboards look for. Where two states of them differ, [`Conventions`] decides. Names that
 //! begin with `forge.` are ours.
 
-/// The schema of all names at the state that is exported unless another one is asked for.
-/// <https://opentelemetry.io/docs/specs/semconv/>
-pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
-
 /// A state of the GenAI conventions.
 ///
 /// What differs between them is in their own guide to migration, as far as it is exported here:
@@ -37,6 +33,15 @@ impl Conventions {
     pub fn opted_in() -> Option<Self> {
         let words = std::env::var("OTEL_SEMCONV_STABILITY_OPT_IN").ok()?;
         words.split(',').any(|word| word.trim() == "gen_ai_latest_experimental").then_some(Self::Latest)
+    }
+
+    /// The schema that the names are of; `None`: there is none yet.
+    #[must_use]
+    pub const fn schema_url(self) -> Option<&'static str> {
+        match self {
+            Self::V1_41 => Some("https://opentelemetry.io/schemas/1.41.0"),
+            Self::Latest => None,
+        }
     }
 
     /// Tokens written to a cache.
@@ -206,6 +211,8 @@ pub const TOOL_DEFINITIONS: &str = "gen_ai.tool.definitions";
 /// All attributes that hold content.
 pub const CONTENT: [&str; 6] =
     [INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS, TOOL_DEFINITIONS, TOOL_CALL_ARGUMENTS, TOOL_CALL_RESULT];
+/// Content of an attempt was left out, as there was too much.
+pub const CONTENT_LEFT_OUT: &str = "forge.content.left_out";
 /// The log record that holds the content of a span, structured.
 pub const EVENT_DETAILS: &str = "gen_ai.client.inference.operation.details";
 
@@ -255,7 +262,7 @@ pub const METRIC_RUN_WAIT: &str = "forge.run.wait.duration";
 pub const METRIC_CASES: &str = "forge.case.count";
 /// Time that cases took.
 pub const METRIC_CASE_DURATION: &str = "forge.case.duration";
-/// Time that calls took; the conventions are about to have it.
+/// Time that calls took. The conventions have such a metric on the agent's own side only, `gen_ai.invoke_agent.duration`.
 pub const METRIC_CALL_DURATION: &str = "gen_ai.client.invoke_agent.duration";
 /// Time until events were stored.
 pub const METRIC_STORE_DURATION: &str = "forge.store.write.duration";

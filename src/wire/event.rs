@@ -42,6 +42,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         Payload::CallEnded(ended) => Wire::CallEnded(call_end_to_proto(ended)),
         Payload::SpansRead(read) => Wire::SpansRead(pb::SpansRead {
             tool_calls: read.tool_calls.iter().map(tool_call_to_proto).collect(),
+            began: read.began.iter().map(|began| time_to_proto(*began)).collect(),
             confirmed: read.confirmed,
             waited: Some(duration_to_proto(read.waited)),
             spans: read.spans,
@@ -105,6 +106,11 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
         Some(Wire::CallEnded(ended)) => Payload::CallEnded(Box::new(call_end_from_proto(ended)?)),
         Some(Wire::SpansRead(read)) => Payload::SpansRead(Box::new(SpanEvidence {
             tool_calls: read.tool_calls.into_iter().map(tool_call_from_proto).collect::<Result<_, _>>()?,
+            began: read
+                .began
+                .into_iter()
+                .map(|began| time_from_proto(Some(began), "event.spans_read.began"))
+                .collect::<Result<_, _>>()?,
             confirmed: read.confirmed,
             waited: read.waited.and_then(duration_from_proto).unwrap_or_default(),
             spans: read.spans,
@@ -523,6 +529,7 @@ mod tests {
             tool_calls: 2,
             spans_flushed: true,
         };
+        let ended = |cancel| Payload::CallEnded(Box::new(CallEnd { cancel, ..CallEnd::default() }));
         let payloads = [
             Payload::RunStarted(Box::new(run())),
             Payload::AgentDescribed(Box::new(AgentCard { name: "A".to_owned(), ..AgentCard::default() })),
@@ -541,8 +548,16 @@ mod tests {
                 cancel: Some(CancelReason::Decided),
                 grpc_status: Some(0),
             })),
+            ended(Some(CancelReason::User)),
+            ended(Some(CancelReason::Budget)),
+            ended(Some(CancelReason::FailFast)),
+            ended(Some(CancelReason::ProtocolError)),
+            ended(Some(CancelReason::Shutdown)),
+            ended(Some(CancelReason::Decided)),
+            ended(None),
             Payload::SpansRead(Box::new(SpanEvidence {
                 tool_calls: vec![call(Some(ToolOutcome::Result(None))), call(None)],
+                began: vec![Timestamp::new(9, 7).expect("in range"); 2],
                 confirmed: true,
                 waited: Duration::from_millis(3),
                 spans: 7,
@@ -551,6 +566,7 @@ mod tests {
             said(Said::Input(Some(Message::user("hi")), true)),
             said(Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() }),
             said(Said::Silence("no".to_owned())),
+            said(Said::Cancelled),
             Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
             Payload::CheckpointReached { checkpoint: "c".to_owned() },
             Payload::CasePlanned {

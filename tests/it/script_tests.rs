@@ -1,11 +1,12 @@
 //! Script tests, scripts around cases and runs, and scripts that write cases: through real workers, with a real agent.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tonic::Status;
 
-use crate::processes::{Ended, Place};
+use crate::processes::{Ended, Place, Running};
 use crate::support::fake::{Fake, Script};
 
 /// An agent that says what it is told, with a few words that it takes otherwise, and that judges.
@@ -297,6 +298,47 @@ fn tests_that_take_too_long() {
     assert_eq!((&lines[0]["cause"], &lines[0]["blame"]), (&"timeout".into(), &"agent".into()), "{}", lines[0]);
     assert_eq!(lines[0]["error"], "timeout after 500ms", "{}", lines[0]);
     assert_eq!((&lines[1]["cause"], &lines[1]["blame"]), (&"script_error".into(), &"script".into()), "{}", lines[1]);
+}
+
+/// A run that is cancelled while a validator is asked says nothing about the agent, nor about the validator, whatever the script
+/// makes of it.
+#[test]
+fn a_validator_that_is_not_waited_for() {
+    let script = r#"
+        export function TestAsks(t, ctx) {
+            const answer = Process("agents.mine.Stream", ctx, [{ role: "user", content: "hi" }]);
+            const verdict = t.assert.Agent(answer, "judge", { criteria: "is kind" });
+            t.assert.True(verdict && verdict.passed);
+        }
+        export function TestTries(t, ctx) {
+            const answer = Process("agents.mine.Stream", ctx, [{ role: "user", content: "hi" }]);
+            try {
+                t.assert.Agent(answer, "judge", { criteria: "is kind" });
+            } catch {
+                t.assert.True(false);
+            }
+        }"#;
+    let place = Place::new();
+    place.write("scripts/my/flow_test.ts", script);
+    let judge = Script::new(|_| Ok("fine".to_owned())).judging(|_| Err(Status::internal("late")));
+    let judge = judge.pondering(Duration::from_mins(5)).start();
+    let (tested, party) = (format!("mine={}", judge.url), format!("judge={}", judge.url));
+    let args = ["run", "-i", "scripts.my.flow", "-n", "mine", "--agent", &tested, "--agent", &party, "-o", "r.jsonl"];
+    let run = Running::start(place.forgectl(&[&args[..], &["--parallel", "2"]].concat()));
+    let begun = Instant::now();
+    while judge.judged() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the validator is not asked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    run.signal("INT");
+    let ended = run.end();
+    assert_eq!(ended.code, Some(130), "{}{}", ended.stdout, ended.stderr);
+    let lines = std::fs::read_to_string(place.path().join("r.jsonl")).expect("results");
+    let results: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for result in &results {
+        assert_eq!((&result["cause"], &result["blame"]), (&"cancelled".into(), &"daemon".into()), "{result}");
+    }
+    assert_eq!(results.len(), 2);
 }
 
 #[test]

@@ -588,6 +588,44 @@ fn a_receiver_that_fails_fails_no_run() {
     }
 }
 
+/// A receiver of logs that does not answer holds up neither the run nor its spans, and what it did not take is counted.
+#[test]
+fn a_silent_receiver_of_logs_holds_up_nothing() {
+    let place = Place::new();
+    let collector = Collector::start();
+    let agent = Script::new(|_| Ok("fine".to_owned())).start();
+    let cases: Vec<String> = (0..50)
+        .map(|number| {
+            format!(r#"{{"id": "{number}", "input": "hi", "assertions": [{{"type": "contains", "value": "fine"}}]}}"#)
+        })
+        .collect();
+    place.write("s.jsonl", &cases.join("\n"));
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = format!("http://{}", silent.local_addr().expect("an address"));
+    let config = format!("[otlp]\nendpoint = '{}'\nprotocol = 'grpc'", collector.url);
+    let variables = [("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", silent.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "30000")];
+    let (daemon, url) = daemon(&place, &config, &variables);
+    let ended = place.run(&["run", "-i", "s.jsonl", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let count = |name: &str| {
+        let metrics = get(url.trim_start_matches("http://"), "/metrics").expect("metrics");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        count.and_then(|count| count.trim().parse::<f64>().ok()).unwrap_or_else(|| panic!("{name} in {metrics}"))
+    };
+    let begun = Instant::now();
+    while count("forge_spans_exported_total ") < 101.0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the spans wait for the log records");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    daemon.signal("TERM");
+    let begun = Instant::now();
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(8), "it waits 5 s at most");
+    assert!(ended.stderr.contains("log records were lost; the spans hold what they say"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("lost=50"), "{}", ended.stderr);
+}
+
 /// What a run is cancelled in the middle of has its spans all the same: the question to a validator, the call of an agent, and
 /// what it was told.
 #[test]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::host::Host;
 use super::{Call as ToolCallJson, bounded, context};
-use crate::conversation::{Message, Transcript};
+use crate::conversation::{Failure, Message, Transcript};
 use crate::event::CaseRef;
 use crate::json::Json;
 use crate::plan::PlannedCase;
@@ -90,7 +90,7 @@ pub(in crate::run) async fn before(
     let Some(hook) = &loaded.case.hooks.before else { return Ok(Ok((None, Vec::new()))) };
     let arguments = case_json(&loaded.case).map(|case| vec![case]);
     let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout));
-    let (answer, console) = tokio::select! {
+    let Answered { answer, console, .. } = tokio::select! {
         biased;
         () = shared.control.cancel.cancelled() => {
             let error = "cancelled".to_owned();
@@ -128,13 +128,15 @@ pub(in crate::run) async fn after(
         Ok(vec![case_json(&loaded.case)?, told, data.unwrap_or(null()?)])
     })();
     let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)));
-    let (answer, console) = called.await?;
+    let Answered { answer, console, is_cancelled } = called.await?;
     result.console.extend(console);
     if let Err(why) = answer {
         let error = format!("script error: after ({hook}): {why}");
         if matches!(result.outcome, Outcome::Passed | Outcome::Skipped) {
-            (result.outcome, result.cause, result.blame) =
-                (Outcome::Errored, Some(Cause::ScriptError), Some(Blame::Script));
+            // Who was asked then was not waited for, which is not the script's doing.
+            let (cause, blame) =
+                if is_cancelled { (Cause::Cancelled, Blame::Daemon) } else { (Cause::ScriptError, Blame::Script) };
+            (result.outcome, result.cause, result.blame) = (Outcome::Errored, Some(cause), Some(blame));
             result.error = Some(error);
         } else {
             result.warnings.push(error);
@@ -143,7 +145,20 @@ pub(in crate::run) async fn after(
     Ok(result)
 }
 
-type Answered = (Result<Passed, String>, Vec<String>);
+/// What came of a call of a script around a case.
+struct Answered {
+    answer: Result<Passed, String>,
+    console: Vec<String>,
+    /// Whether somebody whom it asked was not waited for, as the run was cancelled.
+    is_cancelled: bool,
+}
+
+impl Answered {
+    /// It was not called at all.
+    fn never(why: impl Into<String>) -> Self {
+        Self { answer: Err(why.into()), console: Vec::new(), is_cancelled: false }
+    }
+}
 
 async fn call(
     shared: &Shared,
@@ -155,17 +170,18 @@ async fn call(
 ) -> Result<Answered, LogClosed> {
     let deadline = Instant::now() + time;
     let mut host = Host::new(shared, &loaded.suite.path, case_ref, time, deadline, None);
-    let Some(scripts) = &shared.scripts else { return Ok((Err("there are no scripts".to_owned()), Vec::new())) };
+    let Some(scripts) = &shared.scripts else { return Ok(Answered::never("there are no scripts")) };
     let context = context(&shared.callee, host.conversation_id(), loaded.case.metadata.as_ref());
     let (path, arguments) = match prepare(shared, hook, context, arguments) {
         Ok(prepared) => prepared,
-        Err(why) => return Ok((Err(why), Vec::new())),
+        Err(why) => return Ok(Answered::never(why)),
     };
     let functions = [hook.function.as_deref().unwrap_or_default()];
     let call =
         pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind: Kind::Hook, arguments, deadline };
     let Called { result, console, .. } = bounded(host.run(scripts, call).await?);
-    Ok((result.map_err(|broken| broken.why), console))
+    let is_cancelled = host.failures.contains(&Failure::Cancelled);
+    Ok(Answered { answer: result.map_err(|broken| broken.why), console, is_cancelled })
 }
 
 /// The path of the script, and all its arguments.

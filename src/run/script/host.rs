@@ -333,6 +333,10 @@ impl<'a> Host<'a> {
         let belongs = Belongs::to_case(&self.shared.run_id, self.case, turn, self.deadline);
         let transcript = Transcript { response: response.to_owned(), ..self.last.clone() };
         let reply = validator(self.shared, id, Some(&options), &self.conversation, &transcript, &belongs).await;
+        if self.shared.control.cancel.is_cancelled() {
+            // Whatever the script makes of it, it says nothing: neither of the agent nor of the validator.
+            return Err(self.failed(Failure::Cancelled));
+        }
         let asked = self.replies.len();
         let answer = match &reply {
             Reply::Judged { passed, reason, opinion } => {

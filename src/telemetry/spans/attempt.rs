@@ -13,10 +13,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanLinks};
 use super::content::{answer_of, instructions, messages};
 use super::steps::{Steps, Told};
 use super::{
-    Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MIN_CONTENT, Subject, clock, error, failure_kind,
+    Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MAX_STUBS, MIN_CONTENT, Subject, clock, error, failure_kind,
     failure_text, finish_reason, happened, is_dialogue, name, named, otel_span_id, span, strings, text, times, tokens,
 };
-use crate::conversation::{AgentEvent, AgentEventKind, Message, Role, ToolMode, ToolOutcome};
+use crate::conversation::{AgentEvent, AgentEventKind, Finished, Message, Role, ToolMode, ToolOutcome};
 use crate::event::{CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::trace::SpanId;
 use crate::verdict::{AssertionResult, CaseResult, Outcome};
@@ -44,6 +44,8 @@ pub(super) struct Attempt<'a> {
     is_dialogue: bool,
     /// Bytes of content that still have room.
     room: Cell<usize>,
+    /// Whether content was left out that had none.
+    is_cut: Cell<bool>,
 }
 
 /// A call of the agent under test.
@@ -82,6 +84,7 @@ impl<'a> Attempt<'a> {
             turns: Vec::new(),
             is_dialogue: is_dialogue(&first.payload),
             room: Cell::new(MAX_CONTENT_OF_ALL),
+            is_cut: Cell::new(false),
         };
         let mut within: Vec<&Arc<RunEvent>> = Vec::new();
         for event in events {
@@ -150,6 +153,9 @@ impl<'a> Attempt<'a> {
         if !mode.is_empty() {
             span.attributes.push(text(name::CASE_MODE, mode));
         }
+        if self.is_cut.get() {
+            span.attributes.push(KeyValue::new(name::CONTENT_LEFT_OUT, true));
+        }
         if let Some(result) = result {
             span.attributes.push(KeyValue::new(name::CASE_OUTCOME, result.outcome.name()));
             match result.outcome {
@@ -190,7 +196,11 @@ impl<'a> Attempt<'a> {
     /// An attribute with content, if the run has any and there is room for it; what makes it is told how long it may be.
     pub(super) fn content(&self, key: &'static str, make: impl FnOnce(usize) -> String) -> Option<KeyValue> {
         let room = self.room.get();
-        if !self.subject.content || room < MIN_CONTENT {
+        if !self.subject.content {
+            return None;
+        }
+        if room < MIN_CONTENT {
+            self.is_cut.set(true);
             return None;
         }
         let value = make(MAX_CONTENT.min(room));
@@ -254,8 +264,7 @@ impl<'a> Attempt<'a> {
             call.attributes.extend(endpoint.attributes());
             call.attributes.push(KeyValue::new(name::TRANSPORT, endpoint.transport));
         }
-        let steps = Steps { attempt: self, ended, id, began, end };
-        let Told { mut spans, finished, response_id } = steps.read(within);
+        let finished = finished_in(within);
         let reason = finished.map(|finished| finish_reason(finished.reason));
         call.attributes.extend(reason.map(|reason| strings(name::RESPONSE_FINISH_REASONS, reason)));
         let usage = finished.and_then(|finished| finished.usage.as_ref());
@@ -265,19 +274,26 @@ impl<'a> Attempt<'a> {
             call.status = error(failure_text(failure));
         }
         if subject.content {
-            let definitions = Some(&subject.definitions).filter(|it| is_under_test && !it.is_empty());
-            let definitions = definitions.filter(|it| it.len() <= self.room.get());
-            call.attributes.extend(definitions.and_then(|it| self.content(name::TOOL_DEFINITIONS, |_| it.clone())));
+            // Before what the agent did, of which there may be much.
             if !ended.input.is_empty() {
                 let input = self.content(name::INPUT_MESSAGES, |most| messages(&ended.input, None, most));
                 call.attributes.extend(input);
             }
-            if let Some(answer) = answer_of(ended, within) {
+            if let Some(answer) = answer_of(ended, finished) {
                 let output = self.content(name::OUTPUT_MESSAGES, |most| self.output(answer, reason, most));
                 call.attributes.extend(output);
             }
+            // Once is enough.
+            if is_under_test && self.calls.is_empty() && !subject.definitions.is_empty() {
+                let definitions = self.content(name::TOOL_DEFINITIONS, |_| subject.definitions.clone());
+                call.attributes.extend(definitions);
+            }
         }
-        call.events.events.extend(stubs_served(within).take(MAX_EVENTS));
+        let steps = Steps { attempt: self, ended, id, began, end };
+        let Told { mut spans, response_id } = steps.read(within);
+        let served = within.iter().filter(|event| matches!(event.payload, Payload::StubServed { .. })).count();
+        call.events.events.extend(stubs_served(within).take(MAX_STUBS));
+        call.events.dropped_count = u32::try_from(served.saturating_sub(MAX_STUBS)).unwrap_or(u32::MAX);
         if let Some(reason) = ended.cancel {
             let attributes =
                 vec![text(name::INVOCATION_ID, &ended.invocation_id), KeyValue::new(name::REASON, reason.name())];
@@ -417,6 +433,14 @@ impl<'a> Attempt<'a> {
             None => self.events.push(event),
         }
     }
+}
+
+/// How an agent says that a call ended.
+fn finished_in<'a>(within: &[&'a Arc<RunEvent>]) -> Option<&'a Finished> {
+    within.iter().rev().find_map(|event| match &event.payload {
+        Payload::Agent(AgentEvent { kind: AgentEventKind::Finished(finished), .. }) => Some(finished),
+        _ => None,
+    })
 }
 
 /// The tools that the daemon answered for.

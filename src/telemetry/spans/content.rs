@@ -1,10 +1,8 @@
 //! What was said, as the conventions write it, within bounds: what is too long is shortened, and what is written stays JSON.
 
-use std::sync::Arc;
-
 use super::{cut, name};
-use crate::conversation::{AgentEventKind, Blob, Message, Part, Payload as Json, Role, Source, ToolSpec};
-use crate::event::{CallEnd, Payload, RunEvent};
+use crate::conversation::{Blob, Finished, Message, Part, Payload as Json, Role, Source, ToolSpec};
+use crate::event::CallEnd;
 use crate::json::write_string;
 
 /// Room that is kept for whatever closes an object and the lists around it.
@@ -18,56 +16,33 @@ pub(super) fn json_text(json: &Json) -> &str {
     }
 }
 
-/// What the agent answered, if an event or the end of the call holds it.
-pub(super) fn answer_of(ended: &CallEnd, within: &[&Arc<RunEvent>]) -> Option<Message> {
-    let told = within.iter().rev().find_map(|event| match &event.payload {
-        Payload::Agent(said) => match &said.kind {
-            AgentEventKind::Finished(finished) => finished.response.clone(),
-            _ => None,
-        },
-        _ => None,
-    });
+/// What the agent answered, if the last event or the end of the call holds it.
+pub(super) fn answer_of(ended: &CallEnd, finished: Option<&Finished>) -> Option<Message> {
+    let told = finished.and_then(|finished| finished.response.clone());
     told.or_else(|| Some(Message::assistant(ended.response.clone().filter(|text| !text.is_empty())?)))
 }
 
-/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes.
+/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes: the last ones, if there are more.
 pub(super) fn messages(messages: &[Message], finish_reason: Option<&str>, most: usize) -> String {
-    let mut list = List::new(most);
-    for message in messages {
-        if !list.has_room() {
+    let mut pieces = Vec::new();
+    let mut left = most.saturating_sub(2);
+    for message in messages.iter().rev() {
+        let mut piece = List::new(left);
+        if !piece.has_room() {
             break;
         }
-        list.next();
-        list.out.push_str("{\"role\":\"");
-        list.out.push_str(match message.role {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-        });
-        list.out.push_str("\",\"parts\":[");
-        for (index, part) in message.parts.iter().enumerate() {
-            if !list.has_room() {
-                break;
-            }
-            if index > 0 {
-                list.out.push(',');
-            }
-            match part {
-                Part::Text(text) => list.part("text", &[("content", text)]),
-                Part::Reasoning(text) => list.part("reasoning", &[("content", text)]),
-                Part::Data(json) => list.part("text", &[("content", json.as_str())]),
-                Part::Blob(blob) => list.blob(blob),
-            }
-        }
-        list.out.push(']');
-        if let Some(reason) = finish_reason {
-            list.out.push_str(",\"finish_reason\":");
-            write_string(reason, &mut list.out);
-        }
-        list.out.push('}');
+        piece.message(message, finish_reason);
+        left = left.saturating_sub(piece.out.len() + 1);
+        pieces.push(piece.out);
     }
-    list.end()
+    let mut out = String::from("[");
+    for (index, piece) in pieces.iter().rev().enumerate() {
+        out.push_str(if index > 0 { "," } else { "" });
+        // It is the inside of a list of its own.
+        out.push_str(&piece[1..]);
+    }
+    out.push(']');
+    out
 }
 
 /// Instructions: `[{"type": "text", "content": …}]`, in so many bytes.
@@ -139,6 +114,37 @@ impl List {
         self.out
     }
 
+    fn message(&mut self, message: &Message, finish_reason: Option<&str>) {
+        self.out.push_str("{\"role\":\"");
+        self.out.push_str(match message.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        });
+        self.out.push_str("\",\"parts\":[");
+        for (index, part) in message.parts.iter().enumerate() {
+            if !self.has_room() {
+                break;
+            }
+            if index > 0 {
+                self.out.push(',');
+            }
+            match part {
+                Part::Text(text) => self.part("text", &[("content", text)]),
+                Part::Reasoning(text) => self.part("reasoning", &[("content", text)]),
+                Part::Data(json) => self.part("text", &[("content", json.as_str())]),
+                Part::Blob(blob) => self.blob(blob),
+            }
+        }
+        self.out.push(']');
+        if let Some(reason) = finish_reason {
+            self.out.push_str(",\"finish_reason\":");
+            write_string(reason, &mut self.out);
+        }
+        self.out.push('}');
+    }
+
     /// Begins an object.
     fn object(&mut self, key: &str, value: &str) {
         self.out.push_str("{\"");
@@ -175,15 +181,27 @@ impl List {
 
     /// A text, shortened to what is left.
     fn text(&mut self, value: &str) {
-        let (start, left) = (self.out.len(), self.left());
+        let (start, left) = (self.out.len(), self.left().max(2));
+        // Some characters are longer as JSON writes them; none is shorter.
         let kept = cut(value, left);
         write_string(kept, &mut self.out);
-        // Some characters are longer as JSON writes them; none is shorter.
-        let excess = (self.out.len() - start).saturating_sub(left.max(2));
-        if excess > 0 {
-            self.out.truncate(start);
-            write_string(cut(kept, kept.len().saturating_sub(excess)), &mut self.out);
+        if self.out.len() - start <= left {
+            return;
         }
+        // The longest beginning that fits lies between these.
+        let (mut fits, mut over) = (0, kept.len());
+        while over - fits > 1 {
+            let middle = fits.midpoint(over);
+            self.out.truncate(start);
+            write_string(cut(kept, middle), &mut self.out);
+            if self.out.len() - start <= left {
+                fits = middle;
+            } else {
+                over = middle;
+            }
+        }
+        self.out.truncate(start);
+        write_string(cut(kept, fits), &mut self.out);
     }
 }
 
@@ -226,6 +244,12 @@ mod tests {
                 assert!(Value::parse(&written).is_ok(), "{most}: {written}");
             }
         }
+        // As much is kept as there is room for, whatever it is made of; of a conversation the end.
+        let quotes = messages(&[Message::user("\"".repeat(100_000))], None, 10_000);
+        assert!(quotes.len() > 9_700, "{}", quotes.len());
+        let many: Vec<Message> = (0..1_000).map(|number| Message::user(format!("message {number}"))).collect();
+        let last = messages(&many, None, 2_000);
+        assert!(last.contains("message 999") && !last.contains("message 500") && last.len() > 1_500, "{last}");
         let whole = messages(&[Message::user("a\"b")], None, 1_000);
         assert_eq!(whole, r#"[{"role":"user","parts":[{"type":"text","content":"a\"b"}]}]"#);
         assert_eq!(definitions(&[short], 1_000), r#"[{"type":"function","name":"t","parameters":{ }}]"#);

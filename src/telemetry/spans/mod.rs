@@ -40,6 +40,18 @@ const MAX_CONTENT_OF_ALL: usize = 1 << 20;
 const MAX_STEPS: usize = 1_000;
 /// Most events of one span.
 const MAX_EVENTS: usize = 1_000;
+/// Most of them that tell what the daemon answered for tools: what came of the assertions needs room, too.
+const MAX_STUBS: usize = 200;
+
+/// Who says that something was so.
+#[must_use]
+pub fn scope(conventions: Conventions) -> InstrumentationScope {
+    let scope = InstrumentationScope::builder(name::SCOPE).with_version(env!("CARGO_PKG_VERSION"));
+    match conventions.schema_url() {
+        Some(url) => scope.with_schema_url(url).build(),
+        None => scope.build(),
+    }
+}
 
 /// What is exported where there is a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,10 +117,7 @@ impl Subject {
             content: run.spec.capture_content,
             definitions: String::new(),
             style,
-            scope: InstrumentationScope::builder(name::SCOPE)
-                .with_version(env!("CARGO_PKG_VERSION"))
-                .with_schema_url(name::SCHEMA_URL)
-                .build(),
+            scope: scope(style.conventions),
         };
         if let Some(card) = &run.agent {
             subject.describe(card);

@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::SpanData;
 use super::attempt::Attempt;
 use super::content::json_text;
 use super::{MAX_STEPS, clock, cut, error, later, name, named, span, strings, tells_a_call, text, tokens};
-use crate::conversation::{AgentEventKind, Finished, ModelTurn, Payload as Json, ToolCall, ToolOutcome};
+use crate::conversation::{AgentEventKind, ModelTurn, Payload as Json, ToolCall, ToolOutcome};
 use crate::event::{CallEnd, Payload, RunEvent};
 use crate::trace::SpanId;
 
@@ -29,8 +29,6 @@ pub(super) struct Steps<'a, 'b> {
 pub(super) struct Told<'a> {
     /// Spans of what it did, unless it exports them itself.
     pub(super) spans: Vec<SpanData>,
-    /// How it says it ended.
-    pub(super) finished: Option<&'a Finished>,
     /// The provider's id of the last answer of its model; empty: not known.
     pub(super) response_id: &'a str,
 }
@@ -40,7 +38,7 @@ impl Steps<'_, '_> {
     pub(super) fn read<'e>(&self, within: &[&'e Arc<RunEvent>]) -> Told<'e> {
         let mut spans: Vec<SpanData> = Vec::new();
         let mut open: HashMap<&str, usize> = HashMap::new();
-        let (mut finished, mut response_id) = (None, "");
+        let mut response_id = "";
         let served: HashMap<&str, &ToolOutcome> = within
             .iter()
             .filter_map(|event| match &event.payload {
@@ -52,11 +50,14 @@ impl Steps<'_, '_> {
         for event in within {
             let said = match &event.payload {
                 Payload::Agent(said) => said,
-                // They stand nowhere else where runs are looked at. When each began is not known here.
+                // They stand nowhere else where runs are looked at.
                 Payload::SpansRead(read) if !is_told && !self.ended.exports_spans => {
-                    for call in read.tool_calls.iter().take(MAX_STEPS - spans.len().min(MAX_STEPS)) {
-                        let mut span = self.tool(call, "span", spans.len(), self.began);
-                        span.end_time = later(self.began, call.duration.unwrap_or_default(), self.end);
+                    let began = read.began.iter().map(|began| clock(*began).clamp(self.began, self.end));
+                    let began = began.chain(std::iter::repeat(self.began));
+                    let calls = read.tool_calls.iter().zip(began);
+                    for (call, began) in calls.take(MAX_STEPS - spans.len().min(MAX_STEPS)) {
+                        let mut span = self.tool(call, "span", spans.len(), began);
+                        span.end_time = later(began, call.duration.unwrap_or_default(), self.end);
                         self.end_tool(&mut span, call.outcome.as_ref());
                         spans.push(span);
                     }
@@ -69,7 +70,6 @@ impl Steps<'_, '_> {
                 None => clock(event.at).clamp(self.began, self.end),
             };
             match &said.kind {
-                AgentEventKind::Finished(end) => finished = Some(end),
                 AgentEventKind::ModelTurn(turn) => {
                     response_id = turn.response_id.as_str();
                     if !self.ended.exports_spans && spans.len() < MAX_STEPS {
@@ -92,7 +92,7 @@ impl Steps<'_, '_> {
                 _ => {}
             }
         }
-        Told { spans, finished, response_id }
+        Told { spans, response_id }
     }
 
     fn step(&self, kind: &str, number: usize, of: Cow<'static, str>, at: SystemTime) -> SpanData {

@@ -382,8 +382,8 @@ fn the_exported_spans() {
     golden("spans.txt", &without);
     // Everything else is as without.
     golden("content.txt", &added(&with, &without));
-    golden("styled.txt", &added(&styled, &with));
     assert_eq!(added(&without, &with), "", "content takes nothing away");
+    golden("styled.txt", &format!("{}instead of\n{}", added(&styled, &with), added(&with, &styled)));
 }
 
 /// Compares with a file, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test the_exported_spans`, and look at what changed.
@@ -425,7 +425,7 @@ fn attempts_are_passed_over_as_a_whole() {
 
 #[test]
 fn spans_make_one_tree() {
-    let spans = spans(false, Style::default());
+    let spans = spans(false, Style { rpc: true, ..Style::default() });
     let ids: HashSet<OtelSpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
     assert_eq!(ids.len(), spans.len(), "every id is there once");
     let roots: Vec<&SpanData> = spans.iter().filter(|span| !ids.contains(&span.parent_span_id)).collect();
@@ -462,7 +462,14 @@ fn tools_of_spans() {
     let names = |exports_spans: bool| {
         let mut log = Told(Vec::new());
         log.case("c", 1, 0, 0, started("single"));
-        let read = SpanEvidence { tool_calls: vec![tool("a"), tool("b")], confirmed: true, ..SpanEvidence::default() };
+        let took = Some(Duration::from_millis(1));
+        let read = SpanEvidence {
+            tool_calls: ["a", "b"].map(|name| ToolCall { duration: took, ..tool(name) }).to_vec(),
+            // The second by a clock that is wrong.
+            began: vec![at(2), at(1_000)],
+            confirmed: true,
+            ..SpanEvidence::default()
+        };
         log.case("c", 1, 4, 1, Payload::SpansRead(Box::new(read)));
         let end = CallEnd {
             invocation_id: "i".to_owned(),
@@ -477,6 +484,10 @@ fn tools_of_spans() {
         let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
         let spans = grouper.spans(&groups[0]);
         assert_eq!(grouper.count(&groups[0]), spans.len());
+        let tools = spans.iter().filter(|span| span.name.starts_with("execute_tool"));
+        let times: Vec<_> = tools.map(|span| (span.start_time, span.end_time)).collect();
+        let wanted = [(clock(at(2)), clock(at(3))), (clock(at(4)), clock(at(4)))];
+        assert!(exports_spans || times == wanted, "{times:?}");
         spans.into_iter().map(|span| span.name.into_owned()).collect::<Vec<_>>()
     };
     let call = ["test_case", "invoke_agent grpc://127.0.0.1:5005"];
