@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::runs::run;
 use super::{DAEMON, SIDECAR, Server, cases, median, place};
 
-/// The same run by daemons that export nothing, and to receivers of every kind. They take turns.
+/// The same run by daemons that export nothing, and to receivers of every kind. They take turns, in another order each time: who runs
+/// behind whom makes a difference.
 pub(crate) fn exporters() {
     const COUNT: usize = 20_000;
     const ROUNDS: usize = 7;
@@ -41,10 +42,12 @@ pub(crate) fn exporters() {
         .collect();
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
     for _ in 0..ROUNDS {
-        for (daemon, times) in daemons.iter().zip(&mut times) {
+        let mut order: Vec<usize> = (0..kinds.len()).collect();
+        fastrand::shuffle(&mut order);
+        for kind in order {
             let began = Instant::now();
-            run(folder, &format!("http://{}", daemon.address), &url, "suite.jsonl", COUNT, &[]);
-            times.push(began.elapsed());
+            run(folder, &format!("http://{}", daemons[kind].address), &url, "suite.jsonl", COUNT, &[]);
+            times[kind].push(began.elapsed());
         }
     }
     let without = median(times[0].clone()).as_secs_f64();
