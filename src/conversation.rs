@@ -21,10 +21,10 @@ impl JsonText {
     /// Takes a text that is one JSON value.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it is not, or holds more than [`crate::json::MAX_CHECKED`] values.
     pub fn new(text: impl Into<String>) -> Result<Self, ParseError> {
         let text = text.into();
-        Json::parse(&text)?;
+        Json::check(&text)?;
         Ok(Self(text))
     }
 

@@ -11,6 +11,8 @@
 
 use std::fmt::{self, Write as _};
 
+/// Most values of a text that is only checked: what is made of it later has to fit somewhere.
+pub const MAX_CHECKED: usize = 1_000_000;
 /// Arrays and objects nested deeper than this are refused: the parser recurses, and its input is hostile.
 pub const MAX_DEPTH: usize = 128;
 
@@ -73,7 +75,7 @@ impl Json {
     /// # Errors
     /// When the text is not JSON, writes a key twice in one object, or nests deeper than [`MAX_DEPTH`].
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        Parser { text, pos: 0, line: 1, line_start: 0, spans: None }.document()
+        Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: None }.document()
     }
 
     /// Like [`Json::parse`] for a text that begins on line `line` of something larger.
@@ -81,7 +83,17 @@ impl Json {
     /// # Errors
     /// As [`Json::parse`].
     pub fn parse_from_line(text: &str, line: u32) -> Result<Self, ParseError> {
-        Parser { text, pos: 0, line, line_start: 0, spans: None }.document()
+        Parser { text, pos: 0, line, line_start: 0, spans: None, checks: None }.document()
+    }
+
+    /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a text of somebody who means harm can be looked at before it
+    /// takes fifty times its size.
+    ///
+    /// # Errors
+    /// As [`Json::parse`], and when it holds more than [`MAX_CHECKED`] values.
+    pub fn check(text: &str) -> Result<(), ParseError> {
+        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: Some(MAX_CHECKED) };
+        parser.document().map(|_| ())
     }
 
     /// Like [`Json::parse`], and says where each value stands.
@@ -89,7 +101,7 @@ impl Json {
     /// # Errors
     /// As [`Json::parse`].
     pub fn parse_with_spans(text: &str) -> Result<(Self, Spans), ParseError> {
-        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: Some(Vec::new()) };
+        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: Some(Vec::new()), checks: None };
         let json = parser.document()?;
         Ok((json, parser.spans.and_then(|mut spans| spans.pop()).unwrap_or_default()))
     }
@@ -302,6 +314,8 @@ struct Parser<'a> {
     line_start: usize,
     /// Spans of the values that are read and not yet part of a larger one, if anybody wants them.
     spans: Option<Vec<Spans>>,
+    /// Values that may still come, if nothing is made of them.
+    checks: Option<usize>,
 }
 
 /// A place in the text.
@@ -366,6 +380,11 @@ impl Parser<'_> {
     fn value(&mut self, depth: usize) -> Result<Json, ParseError> {
         if depth > MAX_DEPTH {
             return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        match self.checks {
+            Some(0) => return Err(self.error(format!("there are more than {MAX_CHECKED} values"))),
+            Some(left) => self.checks = Some(left - 1),
+            None => {}
         }
         let line = self.line;
         let start = self.pos;
@@ -451,7 +470,10 @@ impl Parser<'_> {
             return Ok(Value::Array(items));
         }
         loop {
-            items.push(self.value(depth + 1)?);
+            let item = self.value(depth + 1)?;
+            if self.checks.is_none() {
+                items.push(item);
+            }
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.pos += 1,
@@ -486,7 +508,7 @@ impl Parser<'_> {
             }
             self.digits()?;
         }
-        Ok(self.text[start..self.pos].to_owned())
+        Ok(if self.checks.is_some() { String::new() } else { self.text[start..self.pos].to_owned() })
     }
 
     fn digits(&mut self) -> Result<(), ParseError> {
@@ -582,6 +604,28 @@ mod tests {
         ] {
             assert_eq!(parse(text).stringify(), compact, "{text}");
         }
+    }
+
+    /// What is checked is what can be read, and the other way round, within bounds.
+    #[test]
+    fn checking_agrees_with_reading() {
+        for text in [
+            "[1, {\"a\": [null, true, \"x\"]}, -1.5e3]",
+            "{}",
+            "",
+            "[1,]",
+            "[01]",
+            "{\"a\": 1, \"a\": 2}",
+            "\"\\ud800\"",
+            "1 2",
+            "[[[]]",
+        ] {
+            assert_eq!(Json::check(text).err(), Json::parse(text).err(), "{text}");
+        }
+        let many = |values: usize| format!("[{}1]", "1,".repeat(values - 2));
+        assert!(Json::check(&many(MAX_CHECKED)).is_ok());
+        let error = Json::check(&many(MAX_CHECKED + 1)).expect_err("too many");
+        assert_eq!(error.message, "there are more than 1000000 values");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -19,7 +18,7 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::manager::Manager;
-use super::receiver::{MAX_REQUEST_BYTES, MAX_REQUESTS, taken};
+use super::receiver::{MAX_REQUEST_BYTES, MAX_REQUESTS, PATIENCE, taken};
 use crate::telemetry::receive::{ReadError, read};
 
 /// The content of OTLP/HTTP.
@@ -27,8 +26,8 @@ const PROTOBUF: &str = "application/x-protobuf";
 
 /// Requests that are read at the same time.
 static READING: Semaphore = Semaphore::const_new(MAX_REQUESTS);
-/// Time for a request to come in.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The path of OTLP over gRPC.
+const OTLP: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Keeps pages in browsers out: the port speaks HTTP/1, and what answers there runs suites and dials addresses. A browser says
 /// where a request comes from, and sends gRPC's content type nowhere without asking first; no program does the one or lacks the
@@ -40,7 +39,20 @@ pub(super) async fn guard(request: Request, next: Next) -> Response<Body> {
     if request.headers().contains_key(ORIGIN) || is_posted_elsewhere {
         return answer(StatusCode::FORBIDDEN, "text/plain", "this is not for web pages\n");
     }
+    if request.uri().path() == OTLP {
+        // Else requests that never come to their end would keep out all others.
+        return match tokio::time::timeout(2 * PATIENCE, next.run(request)).await {
+            Ok(answered) => answered,
+            Err(_) => grpc(Status::deadline_exceeded("the request did not come to its end")),
+        };
+    }
     next.run(request).await
+}
+
+/// A status as gRPC answers it.
+fn grpc(status: Status) -> Response<Body> {
+    let (parts, ()) = status.into_http::<()>().into_parts();
+    Response::from_parts(parts, Body::empty())
 }
 
 /// The routes. What is not there is told to gRPC clients in their way, to others in theirs.
@@ -89,6 +101,7 @@ async fn traces(State(manager): State<Arc<Manager>>, headers: HeaderMap, body: B
     match taken(manager, reading).await {
         Ok(taken) => answer(StatusCode::OK, PROTOBUF, taken.encode_to_vec()),
         Err(error @ Refused::Read(ReadError::TooMuch)) => refuse(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error @ Refused::Read(ReadError::Failed)) => refuse(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
@@ -113,8 +126,7 @@ fn unzipped(body: &[u8]) -> Option<Bytes> {
 async fn nothing(request: Request) -> Response<Body> {
     let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if kind.starts_with(b"application/grpc") {
-        let (parts, ()) = Status::unimplemented("there is no such service or method").into_http::<()>().into_parts();
-        return Response::from_parts(parts, Body::empty());
+        return grpc(Status::unimplemented("there is no such service or method"));
     }
     let known = "this is a forge-daemon: it speaks gRPC here, GET /metrics and POST /v1/traces\n";
     answer(StatusCode::NOT_FOUND, "text/plain", known)

@@ -1,19 +1,25 @@
 //! The OTLP receiver: spans of agents come in here, and wait in the inbox of the runs that are going on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
 use crate::telemetry::receive::{ReadError, read, spans};
 use crate::wire::otlp::trace_service_server::TraceService;
 
-/// Requests that are read at the same time, over gRPC and over HTTP each.
+/// Requests that are taken at the same time, over gRPC and over HTTP each.
 pub(super) const MAX_REQUESTS: usize = 8;
+/// Requests that are read at the same time. Whoever reads holds a place until it is done, also when nobody waits for it any more.
+static READING: Semaphore = Semaphore::const_new(MAX_REQUESTS);
+/// Time for a request to come in and to find such a place.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Largest request, in bytes, after it was unzipped.
 pub(super) const MAX_REQUEST_BYTES: usize = 4 << 20;
 
@@ -28,9 +34,11 @@ impl TraceService for Receiver {
         let (manager, request) = (Arc::clone(&self.manager), request.into_inner());
         match taken(manager, move || read(request)).await {
             Ok(taken) => Ok(Response::new(taken)),
-            Err(error @ ReadError::TooMuch) => Err(Status::resource_exhausted(error.to_string())),
-            Err(error @ ReadError::Failed) => Err(Status::internal(error.to_string())),
-            Err(error @ ReadError::Malformed(_)) => Err(Status::invalid_argument(error.to_string())),
+            Err(error @ ReadError::Failed) => Err(Status::unavailable(error.to_string())),
+            // Exporters try again what another status refuses, and it stays what it is.
+            Err(error @ (ReadError::TooMuch | ReadError::Malformed(_))) => {
+                Err(Status::invalid_argument(error.to_string()))
+            }
         }
     }
 }
@@ -40,7 +48,12 @@ pub(super) async fn taken<E: From<ReadError> + Send + 'static>(
     manager: Arc<Manager>,
     read: impl FnOnce() -> Result<ExportTraceServiceRequest, E> + Send + 'static,
 ) -> Result<ExportTraceServiceResponse, E> {
-    let taking = tokio::task::spawn_blocking(move || Ok(take(&manager, read()?)));
+    let place = tokio::time::timeout(PATIENCE, READING.acquire()).await;
+    let Ok(Ok(place)) = place else { return Err(ReadError::Failed.into()) };
+    let taking = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        Ok(take(&manager, read()?))
+    });
     taking.await.unwrap_or(Err(ReadError::Failed.into()))
 }
 

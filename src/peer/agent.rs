@@ -24,6 +24,7 @@ use crate::conversation::{Content, Description, Failure};
 use crate::trace::TraceHeaders;
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
+use crate::wire::bounded::Unread;
 use crate::wire::call::{chunks_to_proto, description_from_proto};
 use crate::wire::value::{code_name, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
@@ -176,6 +177,10 @@ impl Agent {
                 return Ok((description, true));
             }
             let Some(last) = connection_trouble(&status).or_else(|| trouble_beyond(&status)) else {
+                if let Some(unread) = find::<Unread>(&status) {
+                    let problem = format!("its description is not read: {unread}");
+                    return Err(DescribeError::Incompatible { url: url(), problem });
+                }
                 let message = shorten(status.message());
                 return Err(DescribeError::Refused { url: url(), code: status.code(), message });
             };
@@ -350,6 +355,9 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     {
         return Trouble::NotDelivered(message);
     }
+    if let Some(unread) = find::<Unread>(status) {
+        return Trouble::Over(Failure::Protocol(format!("a message of it is not read: {unread}")));
+    }
     if speaks_no_grpc(status) || (!answered && status.code() == Code::Unimplemented) {
         // Whoever listens there, it is not the agent; that says nothing about the agent.
         return Trouble::Over(Failure::Unreachable(format!(
@@ -383,6 +391,9 @@ fn describe_status(status: &Status) -> String {
 
 /// What went wrong with the connection; `None` when the status came from the agent.
 fn connection_trouble(status: &Status) -> Option<String> {
+    if find::<Unread>(status).is_some() {
+        return None;
+    }
     // Statuses that travelled have no source; those that the transport made up keep the error they came from.
     let mut deepest: &dyn std::error::Error = std::error::Error::source(status)?;
     while let Some(next) = deepest.source() {
@@ -422,7 +433,7 @@ fn was_never_processed(status: &Status) -> bool {
     })
 }
 
-fn find<E: std::error::Error + 'static>(status: &Status) -> Option<&E> {
+pub(super) fn find<E: std::error::Error + 'static>(status: &Status) -> Option<&E> {
     let mut error = std::error::Error::source(status);
     while let Some(current) = error {
         if let Some(found) = current.downcast_ref::<E>() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Response, Status};
 
-use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, traced, was_not_delivered};
+use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
 use super::stream::Recording;
 use super::target::Target;
 use crate::check::framework::json_in;
@@ -20,6 +20,7 @@ use crate::trace::{RunTrace, SpanId, TraceHeaders};
 use crate::wire::agent as pb;
 use crate::wire::agent::simulator_client::SimulatorClient;
 use crate::wire::agent::validator_client::ValidatorClient;
+use crate::wire::bounded::Unread;
 use crate::wire::call::{event_from_proto, start_to_proto, trace_to_proto};
 use crate::wire::party::{
     Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, score_in_range,
@@ -166,6 +167,9 @@ impl Agent {
     }
 
     pub(super) fn failed(&self, status: &Status) -> Silence {
+        if let Some(unread) = find::<Unread>(status) {
+            return Silence::Failed(format!("the answer of {} is not read: {unread}", self.url));
+        }
         match status.code() {
             // Nobody reads the name of the status who wants to know what went wrong.
             Code::Internal | Code::Unknown if !status.message().is_empty() => {

@@ -19,6 +19,8 @@ use tonic::Status;
 use super::call_log::End;
 use super::tap::Tap;
 
+use crate::wire::bounded::weigh;
+
 const PREFIX_BYTES: usize = 5;
 /// Largest message that is taken.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -82,9 +84,12 @@ impl Inbound {
     ///
     /// # Errors
     /// When the stream has gone, or holds something that is no message of this kind.
-    pub(super) async fn message<M: prost::Message + Default>(&mut self) -> Result<Option<M>, Unread> {
+    pub(super) async fn message<M: prost::Message + prost::Name + Default>(&mut self) -> Result<Option<M>, Unread> {
         loop {
             if let Some(message) = self.buffered()? {
+                if let Err(unread) = weigh::<M>(&message) {
+                    return Err(Unread::Refused(Status::invalid_argument(format!("the frame is not read: {unread}"))));
+                }
                 let decoded = M::decode(message);
                 return decoded.map(Some).map_err(|error| {
                     Unread::Refused(Status::invalid_argument(format!("the frame cannot be decoded: {error}")))

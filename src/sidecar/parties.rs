@@ -109,7 +109,7 @@ pub(super) async fn validate(host: &Host, inbound: Inbound, out: Outbound) {
 }
 
 /// Reads the request, logs it, decides, answers.
-pub(super) async fn unary<M: prost::Message + Default>(
+pub(super) async fn unary<M: prost::Message + prost::Name + Default>(
     host: &Host,
     mut inbound: Inbound,
     out: Outbound,

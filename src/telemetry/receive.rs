@@ -15,7 +15,7 @@ use crate::conversation::{Fault, JsonText, Payload, ToolCall, ToolOutcome};
 use crate::json::{Json, Value, write_string};
 use crate::peer::spans::SeenSpan;
 use crate::trace::{INVOCATION_ID, SpanId, TraceId};
-use crate::wire::bounded::{Field, Schema};
+use crate::wire::bounded::{Field, Schema, Unread};
 
 /// Longest name or id that is kept, in bytes.
 const MAX_NAME: usize = 1 << 10;
@@ -34,12 +34,18 @@ pub enum ReadError {
     /// It would become too large.
     #[error("the request holds too much to be read: send fewer spans at once")]
     TooMuch,
-    /// Whoever read it failed.
-    #[error("the daemon failed while it read the request")]
+    /// Whoever was to read it failed, or had no time.
+    #[error("the daemon cannot read the request now; try again")]
     Failed,
     /// It is none.
     #[error("the body is no ExportTraceServiceRequest: {0}")]
-    Malformed(#[from] prost::DecodeError),
+    Malformed(String),
+}
+
+impl From<prost::DecodeError> for ReadError {
+    fn from(error: prost::DecodeError) -> Self {
+        Self::Malformed(error.to_string())
+    }
 }
 
 /// Reads a request, which takes a while: it does not belong on a runtime thread.
@@ -47,10 +53,11 @@ pub enum ReadError {
 /// # Errors
 /// When it is none, or would become many times as large as it is.
 pub fn read(request: Bytes) -> Result<ExportTraceServiceRequest, ReadError> {
-    if !REQUEST.is_bearable(0, &request) {
-        return Err(ReadError::TooMuch);
+    match REQUEST.weigh(0, &request) {
+        Ok(()) => Ok(ExportTraceServiceRequest::decode(request)?),
+        Err(Unread::TooDense) => Err(ReadError::TooMuch),
+        Err(unread @ Unread::Malformed) => Err(ReadError::Malformed(unread.to_string())),
     }
-    Ok(ExportTraceServiceRequest::decode(request)?)
 }
 
 /// What weighs in a request, with the sizes of the generated types: those of OTLP have no descriptors here.
@@ -149,7 +156,10 @@ fn id_in(output: &str) -> Option<String> {
 fn asked(span: &Span) -> Vec<(String, Payload)> {
     let ids = span.attributes.iter().filter_map(|attribute| {
         let call = attribute.key.strip_prefix(name::OPENINFERENCE_ANSWERS)?.strip_suffix(".tool_call.id")?;
-        Some((call, text(span, &attribute.key)?))
+        match attribute.value.as_ref()?.value.as_ref()? {
+            any_value::Value::StringValue(id) => Some((call, id.as_str())),
+            _ => None,
+        }
     });
     let arguments = |call: &str| {
         let key = format!("{}{call}.tool_call.function.arguments", name::OPENINFERENCE_ANSWERS);
@@ -374,6 +384,11 @@ mod tests {
         let dense = request(vec![Span { attributes, ..Span::default() }]);
         assert!(matches!(read(dense), Err(ReadError::TooMuch)));
         assert!(matches!(read(Bytes::from_static(b"nonsense")), Err(ReadError::Malformed(_))));
+        // A span that is longer than what holds it: a reader would make everything of it first.
+        let mut long = vec![0x0a, 0x07, 0x12, 0x05, 0x12];
+        prost::encoding::encode_varint(4_000_000, &mut long);
+        long.extend([0x4a, 0x00].repeat(2_000_000));
+        assert!(matches!(read(Bytes::from(long)), Err(ReadError::Malformed(_))));
     }
 
     #[test]

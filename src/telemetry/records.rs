@@ -17,6 +17,7 @@ use opentelemetry_sdk::trace::SpanData;
 use serde_json::Value as Json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::semconv as name;
 
@@ -26,6 +27,8 @@ const WAITING_BYTES: usize = 16 << 20;
 /// Most records of one export, and most bytes of them, about: receivers take 4 MiB.
 const EXPORT: usize = 1_000;
 const EXPORT_BYTES: usize = 1 << 20;
+/// How long records are gathered for exports that are not full.
+const GATHERING: Duration = Duration::from_millis(200);
 /// How deep content is told as values, and most values of an attribute; what goes beyond is told as text. Receivers read 100
 /// messages inside of each other, and an object is three.
 const MAX_DEPTH: usize = 20;
@@ -176,7 +179,7 @@ impl Sender {
         while let Some(first) = work.recv().await {
             // Apart: what a receiver does not like in the content of one case takes no evaluation with it.
             let (mut evaluations, mut details) = (Export::default(), Export::default());
-            let mut next = Some(first);
+            let (mut next, until) = (Some(first), Instant::now() + GATHERING);
             while let Some(batch) = next {
                 for span in &batch.spans {
                     for event in span.events.events.iter().filter(|event| event.name == name::EVENT_EVALUATION) {
@@ -191,7 +194,8 @@ impl Sender {
                 }
                 self.shared.waiting_bytes.fetch_sub(batch.bytes, Ordering::Relaxed);
                 done += 1;
-                next = work.try_recv().ok();
+                // Whoever waits for what was taken waits for no more than that.
+                next = if Instant::now() < until { work.try_recv().ok() } else { None };
             }
             self.send_if(true, &mut evaluations).await;
             self.send_if(true, &mut details).await;

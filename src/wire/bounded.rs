@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::{Buf as _, Bytes};
 use prost::{Message, Name};
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{DescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
@@ -17,14 +17,24 @@ use super::DESCRIPTORS;
 
 /// Messages of so many bytes are harmless, whatever they hold.
 const SMALL: usize = 64 << 10;
-/// Most memory for what one message holds, in bytes, about, besides its own.
-pub const MAX_WEIGHT: usize = 32 << 20;
-/// What a message inside of another one is taken to need, in bytes.
-const NESTED: usize = 256;
+/// Most memory for what one message holds, in bytes, about: so much, and so many times what it has on the wire.
+const MAX_WEIGHT: usize = 32 << 20;
+const MAX_GROWTH: usize = 4;
 /// What an entry of a list of texts needs, in bytes.
-const TEXT: usize = 32;
+const TEXT: usize = 80;
 /// How deep messages may be inside of each other; deeper ones are not read anyway.
 const MAX_DEPTH: usize = 100;
+
+/// Why a message is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unread {
+    /// It would take many times the memory that it has on the wire.
+    #[error("it holds so many messages inside of each other that it would take many times its size")]
+    TooDense,
+    /// It is none. Readers see that only behind everything that they have made of it.
+    #[error("failed to decode Protobuf message: it is malformed")]
+    Malformed,
+}
 
 /// What a field of a message holds, if that can be much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,40 +90,78 @@ impl Schema {
             });
             fields.collect()
         };
-        (Self { messages: all.iter().map(|(_, message)| (NESTED, fields(message))).collect() }, places)
+        let size = |message: &DescriptorProto| size_of(message, &all, &places, 0);
+        // A list that grows has half as much room to spare, and the allocator needs some.
+        let messages = all.iter().map(|(_, message)| (size(message) * 3 / 2 + 16, fields(message)));
+        (Self { messages: messages.collect() }, places)
     }
 
-    /// Whether a message, by its place, is worth reading: what it holds weighs no more than [`MAX_WEIGHT`]. What is malformed is
-    /// left to whoever reads it.
-    #[must_use]
-    pub fn is_bearable(&self, place: usize, message: &[u8]) -> bool {
+    /// Weighs a message, by its place in the schema.
+    ///
+    /// # Errors
+    /// When it is not worth reading.
+    pub fn weigh(&self, place: usize, message: &[u8]) -> Result<(), Unread> {
         if message.len() <= SMALL {
-            return true;
+            return Ok(());
         }
-        let mut left = MAX_WEIGHT;
-        self.weigh(place, message, &mut left, 0).is_some()
+        let mut left = MAX_WEIGHT + MAX_GROWTH * message.len();
+        self.weigh_within(place, message, &mut left, 0)
     }
 
-    /// Takes what is held from what is left; `None`: there was not enough.
-    fn weigh(&self, place: usize, mut message: &[u8], left: &mut usize, depth: usize) -> Option<()> {
-        let Some((_, fields)) = self.messages.get(place) else { return Some(()) };
+    /// Takes what is held from what is left.
+    fn weigh_within(&self, place: usize, mut message: &[u8], left: &mut usize, depth: usize) -> Result<(), Unread> {
+        let Some((_, fields)) = self.messages.get(place) else { return Ok(()) };
         while !message.is_empty() {
-            let Some((number, content)) = field(&mut message) else { return Some(()) };
+            let (number, content) = field(&mut message).ok_or(Unread::Malformed)?;
             let Some(content) = content else { continue };
             match fields.iter().find(|(known, _)| *known == number) {
                 Some((_, Field::Message(nested))) => {
-                    let weight = self.messages.get(*nested).map_or(NESTED, |(weight, _)| *weight);
-                    *left = left.checked_sub(weight)?;
-                    if depth < MAX_DEPTH {
-                        self.weigh(*nested, content, left, depth + 1)?;
+                    let weight = self.messages.get(*nested).map_or(TEXT, |(weight, _)| *weight);
+                    *left = left.checked_sub(weight).ok_or(Unread::TooDense)?;
+                    if depth >= MAX_DEPTH {
+                        return Err(Unread::Malformed);
                     }
+                    self.weigh_within(*nested, content, left, depth + 1)?;
                 }
-                Some((_, Field::Text)) => *left = left.checked_sub(TEXT)?,
+                Some((_, Field::Text)) => *left = left.checked_sub(TEXT).ok_or(Unread::TooDense)?,
                 None => {}
             }
         }
-        Some(())
+        Ok(())
     }
+}
+
+/// What the generated type of a message takes, about: messages in fields of their own are a part of it.
+fn size_of(
+    message: &DescriptorProto,
+    all: &[(String, &DescriptorProto)],
+    places: &HashMap<String, usize>,
+    depth: usize,
+) -> usize {
+    let of = |field: &FieldDescriptorProto| match (field.label(), field.r#type()) {
+        // Some are maps, which take more than lists.
+        (Label::Repeated, Type::Message) => 48,
+        (Label::Repeated, _) | (_, Type::String | Type::Bytes) => 24,
+        (_, Type::Message) => {
+            let place = places.get(field.type_name().trim_start_matches('.'));
+            // One that holds itself is behind a pointer.
+            let nested = place.and_then(|place| all.get(*place)).filter(|_| depth < 8);
+            8 + nested.map_or(0, |(_, nested)| size_of(nested, all, places, depth + 1))
+        }
+        _ => 8,
+    };
+    let mut choices: HashMap<i32, usize> = HashMap::new();
+    let mut size = 0;
+    for field in &message.field {
+        match field.oneof_index.filter(|_| !field.proto3_optional()) {
+            Some(choice) => {
+                let largest = choices.entry(choice).or_default();
+                *largest = (*largest).max(of(field));
+            }
+            None => size += of(field),
+        }
+    }
+    size + choices.values().sum::<usize>()
 }
 
 /// The next field: its number, and what it holds if it has a length. `None`: it is malformed.
@@ -167,6 +215,18 @@ fn place_of<M: Name>() -> Option<usize> {
     is_hostile.then(|| OURS.1.get(&M::full_name()).copied()).flatten()
 }
 
+/// Weighs a message of our packages.
+///
+/// # Errors
+/// When it is not worth reading.
+pub fn weigh<M: Name>(message: &[u8]) -> Result<(), Unread> {
+    // Looking for its place takes longer than most messages are read.
+    if message.len() <= SMALL {
+        return Ok(());
+    }
+    place_of::<M>().map_or(Ok(()), |place| OURS.0.weigh(place, message))
+}
+
 /// The codec of our packages: that of prost, which refuses what would become too large.
 #[derive(Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
@@ -192,25 +252,29 @@ where
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        BoundedDecoder { place: place_of::<U>(), message: PhantomData }
+        BoundedDecoder(PhantomData)
     }
 }
 
 /// See [`BoundedCodec`].
 #[derive(Debug)]
-pub struct BoundedDecoder<U> {
-    place: Option<usize>,
-    message: PhantomData<U>,
-}
+pub struct BoundedDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Default + Send> Decoder for BoundedDecoder<U> {
+impl<U: Message + Name + Default + Send> Decoder for BoundedDecoder<U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         let message = buffer.copy_to_bytes(buffer.remaining());
-        if self.place.is_some_and(|place| !OURS.0.is_bearable(place, &message)) {
-            return Err(Status::resource_exhausted("the message holds too many others to be read"));
+        match weigh::<U>(&message) {
+            Ok(()) => {}
+            Err(unread @ Unread::TooDense) => {
+                let mut status = Status::resource_exhausted(unread.to_string());
+                // So that nobody takes it for what the other side said.
+                status.set_source(Arc::new(unread));
+                return Err(status);
+            }
+            Err(unread @ Unread::Malformed) => return Err(Status::internal(unread.to_string())),
         }
         U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
@@ -259,8 +323,8 @@ mod tests {
     use super::*;
     use crate::wire::agent as pb;
 
-    fn is_bearable<M: Name>(message: &M) -> bool {
-        OURS.0.is_bearable(place_of::<M>().expect("it is known"), &message.encode_to_vec())
+    fn weigh<M: Name>(message: &M) -> Result<(), Unread> {
+        super::weigh::<M>(&message.encode_to_vec())
     }
 
     fn answer(parts: usize, text: &str) -> pb::InvokeResponse {
@@ -271,31 +335,59 @@ mod tests {
         pb::InvokeResponse { event, ..pb::InvokeResponse::default() }
     }
 
-    #[test]
-    fn what_would_become_too_large_is_refused() {
-        // Long texts, and some thousand parts, are what agents say; hundreds of thousands of empty ones are not.
-        assert!(is_bearable(&answer(1, &"x".repeat(8 << 20))));
-        assert!(is_bearable(&answer(10_000, "a piece of an answer")));
-        assert!(!is_bearable(&answer(500_000, "")));
-        let metadata = (0..500_000).map(|key: u32| (format!("{key:x}"), pb::Json::default())).collect();
-        assert!(!is_bearable(&pb::Message { metadata, ..pb::Message::default() }), "an entry of a map is a message");
-        let types = vec![String::new(); 2_000_000];
-        assert!(!is_bearable(&pb::AgentCard { input_media_types: types, ..pb::AgentCard::default() }));
+    fn numbers(count: usize) -> pb::Json {
+        use prost_types::value::Kind;
+        let value = |kind| prost_types::Value { kind: Some(kind) };
+        let values = (0..count).map(|_| value(Kind::NumberValue(1.5))).collect();
+        pb::Json { form: Some(pb::json::Form::Value(value(Kind::ListValue(prost_types::ListValue { values })))) }
     }
 
     #[test]
-    fn what_is_malformed_is_left_to_the_reader() {
+    fn what_would_become_too_large_is_refused() {
+        // Long texts, some thousand parts, and long lists are what agents say; hundreds of thousands of empty ones are not.
+        assert_eq!(weigh(&answer(1, &"x".repeat(8 << 20))), Ok(()));
+        assert_eq!(weigh(&answer(20_000, "a piece of an answer")), Ok(()));
+        assert_eq!(weigh(&numbers(300_000)), Ok(()));
+        assert_eq!(weigh(&answer(500_000, "")), Err(Unread::TooDense));
+        let metadata = (0..500_000).map(|key: u32| (format!("{key:x}"), pb::Json::default())).collect();
+        let entries = weigh(&pb::Message { metadata, ..pb::Message::default() });
+        assert_eq!(entries, Err(Unread::TooDense), "an entry of a map is a message");
+        let types = vec![String::new(); 2_000_000];
+        let texts = weigh(&pb::AgentCard { input_media_types: types, ..pb::AgentCard::default() });
+        assert_eq!(texts, Err(Unread::TooDense));
+    }
+
+    /// As many cases as `forgectl run --failed` may name.
+    #[test]
+    fn large_requests_of_clients_are_read() {
+        use crate::wire::control;
+        let case = control::CaseRef {
+            suite: "evals/weather.golden.json".to_owned(),
+            case_id: "the-weather-in-paris-123456".to_owned(),
+            ..control::CaseRef::default()
+        };
+        let spec = Some(control::RunSpec { cases: vec![case; 400_000], ..control::RunSpec::default() });
+        let request = control::CreateRunRequest { spec, ..control::CreateRunRequest::default() };
+        assert_eq!(weigh(&request), Ok(()));
+    }
+
+    /// Readers go on behind the end of a message that holds a longer one, and say that it is malformed when they have made everything of
+    /// it.
+    #[test]
+    fn what_is_malformed_is_not_read() {
         let place = place_of::<pb::InvokeResponse>().expect("it is known");
         let good = answer(10_000, "a piece of an answer").encode_to_vec();
         for cut in [SMALL + 1, good.len() - 1] {
-            assert!(OURS.0.is_bearable(place, &good[..cut]));
+            assert_eq!(OURS.0.weigh(place, &good[..cut]), Err(Unread::Malformed));
         }
-        assert!(OURS.0.is_bearable(place, &vec![0xff; SMALL * 2]));
-        assert!(OURS.0.is_bearable(place, &vec![0; SMALL * 2]));
-        // A length that is longer than everything there is.
-        let mut long = vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-        long.resize(SMALL * 2, 0);
-        assert!(OURS.0.is_bearable(place, &long));
+        // `finished`, of five bytes, with metadata of megabytes.
+        let mut long = vec![0x4a, 0x05, 0x3a];
+        prost::encoding::encode_varint(4 << 20, &mut long);
+        long.extend([0x0a, 0x00].repeat(2 << 20));
+        assert_eq!(OURS.0.weigh(place, &long), Err(Unread::Malformed));
+        assert_eq!(OURS.0.weigh(place, &vec![0xff; SMALL * 2]), Err(Unread::Malformed));
+        // What is malformed and small is left to the reader.
+        assert_eq!(OURS.0.weigh(place, &[0xff; 100]), Ok(()));
     }
 
     /// Our own client reads whatever is in a log.

@@ -494,9 +494,9 @@ async fn endings() {
             "an answer that would take a gigabyte",
             vec![Accept, AnswerInParts(2_000_000)],
             Outcome::Failed,
-            Some(Cause::AgentError),
+            Some(Cause::ProtocolViolation),
             Some(Blame::Agent),
-            "the message holds too many others to be read",
+            "it holds so many messages inside of each other",
         ),
         (
             "ends without finished",

@@ -281,7 +281,10 @@ fn a_run_is_one_tree_in_a_real_receiver() {
             let has_all = ours.iter().all(|span| known.contains(span.id.as_str()));
             let is_tree =
                 spans.iter().filter(|it| it.parent.as_ref().is_none_or(|it| !known.contains(it.as_str()))).count();
-            if has_all && is_tree == 1 {
+            // The agent sends its own in its own time.
+            let own = ["chat ", "execute_tool create_expense"];
+            let has_own = own.iter().all(|own| spans.iter().any(|span| span.name.starts_with(own)));
+            if has_all && has_own && is_tree == 1 {
                 break spans;
             }
             assert!(begun.elapsed() < ARRIVAL, "{protocol}: no tree: {spans:#?}");
@@ -605,8 +608,10 @@ fn a_silent_receiver_of_logs_holds_up_nothing() {
     let config = format!("[otlp]\nendpoint = '{}'\nprotocol = 'grpc'", collector.url);
     let variables = [("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", silent.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "30000")];
     let (daemon, url) = daemon(&place, &config, &variables);
+    let begun = Instant::now();
     let ended = place.run(&["run", "-i", "s.jsonl", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(20), "the run waits for the log records");
     let count = |name: &str| {
         let metrics = get(url.trim_start_matches("http://"), "/metrics").expect("metrics");
         let count = metrics.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
@@ -621,7 +626,7 @@ fn a_silent_receiver_of_logs_holds_up_nothing() {
     let begun = Instant::now();
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(begun.elapsed() < Duration::from_secs(8), "it waits 5 s at most");
+    assert!(begun.elapsed() < Duration::from_secs(15), "it waits 5 s at most");
     assert!(ended.stderr.contains("log records were lost; the spans hold what they say"), "{}", ended.stderr);
     assert!(ended.stderr.contains("lost=50"), "{}", ended.stderr);
 }
@@ -678,12 +683,18 @@ fn dense_requests_take_no_memory() {
     runtime.block_on(async {
         let mut client = TraceServiceClient::connect(url.clone()).await.expect("connects");
         let refused = client.export(request.clone()).await.expect_err("is refused");
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
         assert!(refused.message().contains("send fewer spans at once"), "{refused}");
     });
     let address = url.trim_start_matches("http://");
     let refused = post(address, "/v1/traces", &request.encode_to_vec());
     assert!(refused.contains(" 413 ") && refused.contains("send fewer spans at once"), "{refused}");
+    // A span that is longer than what holds it.
+    let mut long = vec![0x0a, 0x07, 0x12, 0x05, 0x12];
+    prost::encoding::encode_varint(4_000_000, &mut long);
+    long.extend([0x4a, 0x00].repeat(2_000_000));
+    let refused = post(address, "/v1/traces", &long);
+    assert!(refused.contains(" 400 ") && refused.contains("malformed"), "{refused}");
     let refused = post(address, "/v1/traces", b"nonsense");
     assert!(refused.contains(" 400 ") && refused.contains("no ExportTraceServiceRequest"), "{refused}");
     let grown = daemon.peak_memory().saturating_sub(before);

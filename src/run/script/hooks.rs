@@ -149,7 +149,7 @@ pub(in crate::run) async fn after(
 struct Answered {
     answer: Result<Passed, String>,
     console: Vec<String>,
-    /// Whether somebody whom it asked was not waited for, as the run was cancelled.
+    /// Whether it broke as somebody whom it asked was not waited for: the run was cancelled.
     is_cancelled: bool,
 }
 
@@ -180,7 +180,8 @@ async fn call(
     let call =
         pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind: Kind::Hook, arguments, deadline };
     let Called { result, console, .. } = bounded(host.run(scripts, call).await?);
-    let is_cancelled = host.failures.contains(&Failure::Cancelled);
+    let call = result.as_ref().err().and_then(|broken| usize::try_from(broken.call?).ok());
+    let is_cancelled = call.and_then(|call| host.failures.get(call)) == Some(&Failure::Cancelled);
     Ok(Answered { answer: result.map_err(|broken| broken.why), console, is_cancelled })
 }
 

@@ -204,7 +204,14 @@ impl<'a> Attempt<'a> {
             return None;
         }
         let value = make(MAX_CONTENT.min(room));
-        self.room.set(room.saturating_sub(value.len()));
+        if value.len() > room || (room < MAX_CONTENT && value.len() + MIN_CONTENT > room) {
+            // It is there in part at best.
+            self.is_cut.set(true);
+        }
+        if value.len() > room {
+            return None;
+        }
+        self.room.set(room - value.len());
         Some(KeyValue::new(key, value))
     }
 
