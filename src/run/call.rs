@@ -28,6 +28,7 @@ use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
 use crate::trace::SpanId;
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
+use crate::wire::bounded::{SMALL, weigh};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
 
 /// Time an agent has to end a call after a cancel.
@@ -313,6 +314,13 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
         if start.encoded_len() as u64 > limit {
             let message =
                 format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
+            return Err(NotOpened::at_all(Failure::Suite(message), None));
+        }
+        // What we would not read ourselves is not put before an agent, which would be blamed for it.
+        if start.encoded_len() > SMALL
+            && let Err(unread) = weigh::<InvokeRequest>(&start.encode_to_vec())
+        {
+            let message = format!("the case needs a message of {} bytes, and {unread}", start.encoded_len());
             return Err(NotOpened::at_all(Failure::Suite(message), None));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));

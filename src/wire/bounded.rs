@@ -16,7 +16,7 @@ use tonic_prost::ProstEncoder;
 use super::DESCRIPTORS;
 
 /// Messages of so many bytes are harmless, whatever they hold.
-const SMALL: usize = 64 << 10;
+pub const SMALL: usize = 64 << 10;
 /// Most memory for what one message holds, in bytes, about: so much, and so many times what it has on the wire.
 const MAX_WEIGHT: usize = 32 << 20;
 const MAX_GROWTH: usize = 4;

@@ -64,3 +64,25 @@ fn cases_of_a_large_file_are_read_again() {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }
 }
+
+/// A case of which the daemon itself would not read what it is made of is the suite's fault, not that of the agent that is asked to.
+#[test]
+fn a_case_of_too_many_messages_is_not_sent() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("fine".to_owned())).start();
+    let case = |id: &str, messages: usize| {
+        let messages = vec![r#"{"role": "user", "content": "x"}"#; messages].join(", ");
+        format!(
+            "{{\"id\": \"{id}\", \"input\": [{messages}], \"assertions\": [{{\"type\": \"contains\", \"value\": \"fine\"}}]}}\n"
+        )
+    };
+    place.write("t.jsonl", &(case("many", 120_000) + &case("some", 1_000)));
+    let ended = place.run(&["run", "-i", "t.jsonl", "-n", &agent.url, "-q", "-o", "r.jsonl"]);
+    let lines = std::fs::read_to_string(place.path().join("r.jsonl")).expect("lines");
+    let results: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((&results[0]["id"], &results[0]["blame"]), (&"many".into(), &"suite".into()), "{}", ended.stderr);
+    let error = results[0]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("it holds so many messages inside of each other"), "{error}");
+    assert_eq!(results[1]["status"], "passed", "{}", results[1]);
+    assert_eq!(agent.asked().len(), 1);
+}

@@ -299,7 +299,9 @@ impl<'a> Attempt<'a> {
         let steps = Steps { attempt: self, ended, id, began, end };
         let Told { mut spans, response_id } = steps.read(within);
         let served = within.iter().filter(|event| matches!(event.payload, Payload::StubServed { .. })).count();
-        call.events.events.extend(stubs_served(within).take(MAX_STUBS));
+        if served > 0 {
+            call.events.events.extend(stubs_served(within).take(MAX_STUBS));
+        }
         call.events.dropped_count = u32::try_from(served.saturating_sub(MAX_STUBS)).unwrap_or(u32::MAX);
         if let Some(reason) = ended.cancel {
             let attributes =
@@ -436,7 +438,7 @@ impl<'a> Attempt<'a> {
         let event = happened(name::EVENT_EVALUATION, at, attributes);
         match call.and_then(|call| self.spans.get_mut(call.position)) {
             Some(span) if span.events.events.len() < MAX_EVENTS => span.events.events.push(event),
-            Some(span) => span.events.dropped_count += 1,
+            Some(span) => span.events.dropped_count = span.events.dropped_count.saturating_add(1),
             None => self.events.push(event),
         }
     }
