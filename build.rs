@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    fs::write(out.join("proto_files.rs"), proto_table(&files)?)?;
+    fs::write(out.join("proto_files.rs"), proto_table(&files))?;
     let mut config = tonic_prost_build::Config::new();
     // By their names messages are found among the descriptors.
     config.enable_type_names();
@@ -53,16 +53,14 @@ fn otlp_service() -> tonic_build::manual::Service {
         .build()
 }
 
-/// The `.proto` files as a table of path and text, for `forgectl proto`.
-fn proto_table(files: &[String]) -> Result<String, Box<dyn std::error::Error>> {
-    use std::fmt::Write as _;
-    let mut table = String::from("&[\n");
-    for file in files {
-        let path = fs::canonicalize(Path::new("proto").join(file))?;
-        writeln!(table, "    ({file:?}, include_str!({:?})),", path.display().to_string())?;
-    }
-    table.push_str("]\n");
-    Ok(table)
+/// The `.proto` files as a table of path and text, for `forgectl proto`. It names no folder of this machine: a checkout that is moved
+/// does not run this script again.
+fn proto_table(files: &[String]) -> String {
+    let rows = files.iter().map(|file| {
+        let path = format!("/proto/{file}");
+        format!("    ({file:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {path:?}))),\n")
+    });
+    format!("&[\n{}]\n", rows.collect::<String>())
 }
 
 /// Short commit id of the sources, or `unknown` where they are no git checkout.

@@ -30,9 +30,11 @@ const WAITING: usize = 4_096;
 const BATCH: usize = 512;
 /// Most bytes of one export, about: receivers take 4 MiB.
 const BATCH_BYTES: usize = 2 << 20;
+/// Most spans of an export to a receiver that failed: they are written anew for each, and may be what it does not take.
+const PROBE: usize = 32;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(200);
-/// How often a batch is tried.
+/// How often spans are tried.
 const TRIES: u32 = 4;
 /// Pauses after exports that failed grow from the first to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -234,10 +236,7 @@ impl Sender {
                     None => break,
                 }
             }
-            while !batch.is_empty() {
-                let rest = batch.split_off(fitting(&batch));
-                self.send(std::mem::replace(&mut batch, rest)).await;
-            }
+            self.send(batch).await;
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             if let Some(done) = flushed {
                 let _ = done.send(());
@@ -245,73 +244,81 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, batch: Vec<SpanData>) {
-        let count = batch.len();
-        let is_sent = self.try_to_send(&batch).await;
-        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
-        if is_sent {
-            self.shared.exported.fetch_add(count as u64, Ordering::Relaxed);
-            if let Some(records) = &self.records {
-                records.offer(batch, size_of);
+    /// Sends spans, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a receiver that
+    /// fails has had its last try.
+    async fn send(&mut self, mut spans: Vec<SpanData>) {
+        let mut tries = 0;
+        while !spans.is_empty() {
+            self.pause().await;
+            let is_last = self.ends.borrow().is_some();
+            let most = if self.failures == 0 { BATCH } else { PROBE };
+            let mut count = fitting(&spans, most);
+            let is_sent = self.try_to_send(&spans[..count]).await;
+            tries += 1;
+            if !is_sent && is_last {
+                count = spans.len();
+            } else if !is_sent && tries < TRIES {
+                continue;
             }
-        } else {
-            self.shared.drop_spans(count);
-            if let Some(records) = &self.records {
-                records.lose(&batch);
-            }
+            tries = 0;
+            self.settle(spans.drain(..count).collect(), is_sent);
         }
     }
 
-    /// Sends a batch, trying again after pauses. When the daemon ends, a receiver that fails has had its last try.
-    async fn try_to_send(&mut self, batch: &[SpanData]) -> bool {
-        for _ in 0..TRIES {
-            if self.failures > 0 {
-                let pause = (PAUSE.0 * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(PAUSE.1);
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    _ = self.ends.wait_for(Option::is_some) => {}
-                }
-            }
-            let end = *self.ends.borrow();
-            let sent = tokio::select! {
-                sent = tokio::time::timeout(self.timeout, self.spans.export(batch.to_vec())) => match sent {
-                    Ok(Ok(())) => Ok(()),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-                },
-                () = ended(&mut self.ends) => Err("no answer before the daemon ended".to_owned()),
-            };
-            match sent {
-                Ok(()) => {
-                    if self.failures > 0 {
-                        tracing::info!(
-                            dropped = self.shared.dropped.load(Ordering::Relaxed),
-                            "spans are exported again"
-                        );
-                    }
-                    self.shared.is_full.store(false, Ordering::Relaxed);
-                    self.failures = 0;
-                    return true;
-                }
-                Err(error) => {
-                    if self.failures == 0 {
-                        tracing::warn!(%error, "spans cannot be exported; what waits too long is dropped");
-                    }
-                    self.failures = self.failures.saturating_add(1);
-                    if end.is_some() {
-                        return false;
-                    }
-                }
-            }
+    /// Spans wait no more: they were taken, or are lost.
+    fn settle(&self, spans: Vec<SpanData>, is_sent: bool) {
+        self.shared.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
+        if is_sent {
+            self.shared.exported.fetch_add(spans.len() as u64, Ordering::Relaxed);
+        } else {
+            self.shared.drop_spans(spans.len());
         }
+        match &self.records {
+            Some(records) if is_sent => records.offer(spans, size_of),
+            Some(records) => records.lose(&spans),
+            None => {}
+        }
+    }
+
+    /// Leaves a receiver alone that failed, until the daemon ends.
+    async fn pause(&mut self) {
+        let Some(before) = self.failures.checked_sub(1) else { return };
+        let pause = (PAUSE.0 * 2_u32.saturating_pow(before.min(10))).min(PAUSE.1);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = self.ends.wait_for(Option::is_some) => {}
+        }
+    }
+
+    async fn try_to_send(&mut self, spans: &[SpanData]) -> bool {
+        let sent = tokio::select! {
+            sent = tokio::time::timeout(self.timeout, self.spans.export(spans.to_vec())) => match sent {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+            },
+            () = ended(&mut self.ends) => Err("no answer before the daemon ended".to_owned()),
+        };
+        let Err(error) = sent else {
+            if self.failures > 0 {
+                tracing::info!(dropped = self.shared.dropped.load(Ordering::Relaxed), "spans are exported again");
+            }
+            self.shared.is_full.store(false, Ordering::Relaxed);
+            self.failures = 0;
+            return true;
+        };
+        if self.failures == 0 {
+            tracing::warn!(%error, "spans cannot be exported; what waits too long is dropped");
+        }
+        self.failures = self.failures.saturating_add(1);
         false
     }
 }
 
-/// How many spans at the beginning fit an export; at least one.
-fn fitting(spans: &[SpanData]) -> usize {
+/// How many spans at the beginning fit an export of so many; at least one.
+fn fitting(spans: &[SpanData], most: usize) -> usize {
     let mut bytes = 0;
-    let fits = spans.iter().take(BATCH).take_while(|span| {
+    let fits = spans.iter().take(most).take_while(|span| {
         bytes += size_of(span);
         bytes <= BATCH_BYTES
     });

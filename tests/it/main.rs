@@ -24,6 +24,7 @@ mod attempts;
 mod chaos;
 mod durable;
 mod engine;
+mod exports;
 mod gates;
 mod generators;
 mod http;

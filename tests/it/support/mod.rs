@@ -2,7 +2,7 @@
 //!
 //! Both read folders of cases into [`tally::Item`]s and hand them to [`tally::conclude`], which knows the list of known
 //! gaps. [`vector`], [`engine`] and [`framework`] are for the vectors; [`scenario`], [`process`], [`observed`] and [`expectations`] for
-//! the scenarios. [`endpoint`] is an HTTP server for tests that are code.
+//! the scenarios. [`endpoint`] is an HTTP server for tests that are code; [`fake`] an agent, and [`telemetry`] receivers of spans.
 
 pub(crate) mod endpoint;
 pub(crate) mod engine;
@@ -14,6 +14,7 @@ pub(crate) mod observed;
 pub(crate) mod process;
 pub(crate) mod scenario;
 pub(crate) mod tally;
+pub(crate) mod telemetry;
 pub(crate) mod vector;
 
 use std::path::{Path, PathBuf};
