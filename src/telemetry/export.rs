@@ -30,7 +30,8 @@ const WAITING: usize = 4_096;
 const BATCH: usize = 512;
 /// Most bytes of one export, about: receivers take 4 MiB.
 const BATCH_BYTES: usize = 2 << 20;
-/// Most spans of an export to a receiver that failed: they are written anew for each, and may be what it does not take.
+/// Most spans of an export to a receiver that failed: each is written anew for every try, may be what it does not take, and it may
+/// just be slow.
 const PROBE: usize = 32;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(200);
@@ -89,8 +90,15 @@ impl Exporter {
         let (queue, work) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared::default());
         let (end, ends) = watch::channel(None);
-        let sender =
-            Sender { spans, records: records.clone(), shared: Arc::clone(&shared), timeout, ends, failures: 0 };
+        let sender = Sender {
+            spans,
+            records: records.clone(),
+            shared: Arc::clone(&shared),
+            timeout,
+            ends,
+            failures: 0,
+            most: BATCH,
+        };
         let task = Mutex::new(Some(tokio::spawn(sender.run(work))));
         Self { queue, shared, end, task, records }
     }
@@ -206,6 +214,8 @@ struct Sender {
     ends: watch::Receiver<Option<Instant>>,
     /// Exports in a row that failed.
     failures: u32,
+    /// Most spans of the next export: few behind one that failed, and more again with each that is taken.
+    most: usize,
 }
 
 impl Sender {
@@ -251,8 +261,7 @@ impl Sender {
         while !spans.is_empty() {
             self.pause().await;
             let is_last = self.ends.borrow().is_some();
-            let most = if self.failures == 0 { BATCH } else { PROBE };
-            let mut count = fitting(&spans, most);
+            let mut count = fitting(&spans, self.most);
             let is_sent = self.try_to_send(&spans[..count]).await;
             tries += 1;
             if !is_sent && is_last {
@@ -305,12 +314,14 @@ impl Sender {
             }
             self.shared.is_full.store(false, Ordering::Relaxed);
             self.failures = 0;
+            self.most = BATCH.min(self.most * 4);
             return true;
         };
         if self.failures == 0 {
             tracing::warn!(%error, "spans cannot be exported; what waits too long is dropped");
         }
         self.failures = self.failures.saturating_add(1);
+        self.most = PROBE;
         false
     }
 }
