@@ -217,9 +217,8 @@ impl Grouper {
             return None;
         }
         Some(match &event.payload {
-            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => 1,
+            Payload::AttemptFinished(_) | Payload::CaseFinished(_) | Payload::PartySaid(_) => 1,
             Payload::CallEnded(ended) => 1 + usize::from(self.subject.rpc(ended).is_some()),
-            Payload::PartySaid(_) => 1,
             Payload::Agent(said) => usize::from(is_step(&said.kind)),
             _ => 0,
         })
