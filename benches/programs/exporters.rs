@@ -9,10 +9,11 @@ use super::{DAEMON, SIDECAR, Server, cases, median, place};
 
 /// The same run by daemons that export nothing, and to receivers of every kind. They take turns, in another order each time, and each
 /// run has a daemon of its own: how a process happens to lie in memory makes a difference of some percent, and who runs behind
-/// whom, too. Two of them export nothing: what lies between these is chance.
+/// whom, too. Two of them export nothing: what lies between these is chance. `FORGE_BENCH_ROUNDS` says how many rounds; 15 do not tell
+/// 1 from 4 %.
 pub(crate) fn exporters() {
     const COUNT: usize = 20_000;
-    const ROUNDS: usize = 15;
+    let rounds = std::env::var("FORGE_BENCH_ROUNDS").map_or(15, |it| it.parse().expect("FORGE_BENCH_ROUNDS: a number"));
     let (folder, agent) = place(0);
     let folder = folder.path();
     let assertion = r#"{"type": "contains", "value": "hell"}"#;
@@ -34,8 +35,9 @@ pub(crate) fn exporters() {
         ("it takes them", Some(taking.address.as_str())),
     ];
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
+    let mut cpu: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
     let mut last: Vec<String> = vec![String::new(); kinds.len()];
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut order: Vec<usize> = (0..kinds.len()).collect();
         fastrand::shuffle(&mut order);
         for kind in order {
@@ -46,9 +48,10 @@ pub(crate) fn exporters() {
             let daemon = Server::start(DAEMON, folder, &["--config", "daemon.toml", "--data-dir", &data]);
             let address = format!("http://{}", daemon.address);
             run(folder, &address, &url, "first.jsonl", 300, &[]);
-            let began = Instant::now();
+            let (before, began) = (daemon.cpu(), Instant::now());
             run(folder, &address, &url, "suite.jsonl", COUNT, &[]);
             times[kind].push(began.elapsed());
+            cpu[kind].push(daemon.cpu().saturating_sub(before));
             let memory = daemon.peak_memory();
             last[kind] = if receiver.is_none() {
                 format!("{memory} MiB")
@@ -61,11 +64,12 @@ pub(crate) fn exporters() {
         }
     }
     let without = median([times[0].as_slice(), times[1].as_slice()].concat()).as_secs_f64();
-    for (((kind, receiver), last), times) in kinds.iter().zip(last).zip(times) {
+    for ((((kind, receiver), last), times), cpu) in kinds.iter().zip(last).zip(times).zip(cpu) {
         let took = median(times).as_secs_f64();
+        let cpu = median(cpu).as_micros() / COUNT as u128;
         let more = 100.0 * (took / without - 1.0);
         let bound = if receiver.is_some() && !kind.contains("takes") { " (has to be at most 3)" } else { "" };
-        println!("  {COUNT} cases, {kind}: {took:.2} s, {more:+.1} %{bound}; {last}");
+        println!("  {COUNT} cases, {kind}: {took:.2} s, {more:+.1} %{bound}; {cpu} µs of CPU a case; {last}");
     }
 }
 

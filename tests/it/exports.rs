@@ -64,7 +64,7 @@ fn what_is_refused_takes_little_with_it() {
         .map(|id| case(&id))
         .collect();
     place.write("s.jsonl", &cases.join("\n"));
-    let (daemon, url) = daemon(&place, &format!("[otlp]\nendpoint = '{}'\nprotocol = 'grpc'", collector.url), &[]);
+    let (_daemon, url) = daemon(&place, &format!("[otlp]\nendpoint = '{}'\nprotocol = 'grpc'", collector.url), &[]);
     let ended = place.run(&["run", "-i", "s.jsonl", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let begun = Instant::now();
@@ -74,7 +74,6 @@ fn what_is_refused_takes_little_with_it() {
     }
     let lost = counted(&url, "forge_spans_dropped_total");
     assert!((2..=32).contains(&lost), "{lost} are lost");
-    drop(daemon);
 }
 
 /// A receiver of logs that does not answer holds up neither the run nor its spans, and what it did not take is counted.
