@@ -26,7 +26,7 @@ use crate::run::replay::{Evidence, Index};
 use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
-use crate::store::{Change, Store, StoreError};
+use crate::store::{Change, Store, StoreError, Stored};
 use crate::suite::error::SuiteErrors;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
@@ -357,8 +357,8 @@ impl Manager {
             after = last.sequence;
             for event in &events {
                 done.take(event);
-                // What is whole was exported then.
-                grouper.take(event);
+                // What is whole was exported then; how large the few others are does not matter.
+                grouper.take(event, 0);
             }
         }
     }
@@ -533,17 +533,17 @@ struct Told {
 }
 
 impl Told {
-    fn take(&mut self, events: &[Arc<RunEvent>]) {
+    fn take(&mut self, events: &[Stored]) {
         let Self { telemetry, is_replay, grouper } = self;
-        for event in events {
+        for (event, bytes) in events {
             telemetry.metrics.take(event, *is_replay);
             if let Some(exporter) = &telemetry.exporter {
                 if let Some(lost) = grouper.pass_over(event, exporter.has_room(AHEAD)) {
                     exporter.lose(lost);
                     continue;
                 }
-                for group in grouper.take(event) {
-                    exporter.offer(grouper.count(&group), || grouper.spans(&group));
+                for group in grouper.take(event, *bytes) {
+                    exporter.offer(group);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::StoreError;
+use super::{StoreError, Stored};
 use crate::conversation::{Fault, FaultOrigin};
 use crate::event::{Run, RunEvent, State};
 
@@ -57,8 +57,7 @@ pub(super) struct Live {
 #[derive(Debug)]
 struct Inner {
     run: Run,
-    /// With their lengths as they are stored.
-    recent: VecDeque<(Arc<RunEvent>, usize)>,
+    recent: VecDeque<Stored>,
     bytes: usize,
     /// Why its log cannot be written any more.
     failed: Option<StoreError>,
@@ -90,7 +89,7 @@ impl Live {
     }
 
     /// Shows events that are stored.
-    pub(super) fn publish(&self, run: Run, events: Vec<(Arc<RunEvent>, usize)>) {
+    pub(super) fn publish(&self, run: Run, events: Vec<Stored>) {
         let last = run.last_sequence;
         {
             let mut inner = self.lock();

@@ -38,6 +38,9 @@ const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS: usize = 4;
 const MANY_BLOCKS: usize = 16;
 
+/// An event, and its bytes in the log.
+pub type Stored = (Arc<RunEvent>, usize);
+
 /// Why something could not be stored or found.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StoreError {
@@ -250,7 +253,7 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such run, or they cannot be stored; then the run is over.
-    pub async fn append(&self, run_id: &str, drafts: &mut Vec<Draft>) -> Result<Vec<Arc<RunEvent>>, StoreError> {
+    pub async fn append(&self, run_id: &str, drafts: &mut Vec<Draft>) -> Result<Vec<Stored>, StoreError> {
         let live = self.live(run_id).ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))?;
         let _writing = live.writing.lock().await;
         let at = Timestamp::now();
@@ -277,7 +280,8 @@ impl Store {
             live.fail(&error);
             return Err(error);
         }
-        live.publish(run, events.iter().cloned().zip(lengths).collect());
+        let events: Vec<Stored> = events.into_iter().zip(lengths).collect();
+        live.publish(run, events.clone());
         if is_over {
             // Whoever follows it has a cursor of his own.
             self.lock().remove(run_id);

@@ -1,7 +1,7 @@
 //! Sends spans to a receiver, without ever holding up a run: what does not fit the queue is dropped, and counted.
 //!
-//! One task sends. A receiver that fails is tried again after pauses that grow; meanwhile the queue fills, and then nothing is
-//! even made any more.
+//! One task makes spans and sends them; what waits are the events that become spans, which the store has at hand anyway. A receiver
+//! that fails is tried again after pauses that grow; meanwhile the queue fills, and nothing is made that could not be sent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 
 use super::records::Records;
 use super::semconv::Conventions;
-use super::spans::scope;
+use super::spans::{Group, scope};
 
 /// Most spans that wait to be sent.
 const WAITING_SPANS: usize = 4_096;
 /// Spans for which there has to be room when a case begins, so that there is some when it ends.
 pub const AHEAD: usize = 512;
-/// Most bytes of spans that wait, about.
+/// Most bytes of events that wait to become spans, about.
 const WAITING_BYTES: usize = 32 << 20;
 /// Most groups of spans that wait.
 const WAITING: usize = 4_096;
 /// Most spans of one export.
 const BATCH: usize = 512;
-/// Most bytes of one export, about: receivers take 4 MiB.
+/// Most bytes of one export, and of the events whose spans are made at a time, about: receivers take 4 MiB.
 const BATCH_BYTES: usize = 2 << 20;
 /// Most spans of an export to a receiver that failed: each is written anew for every try, may be what it does not take, and it may
 /// just be slow.
@@ -57,7 +57,7 @@ pub struct Exporter {
 /// What exporting came to so far.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Spans in the queue, and their bytes.
+    /// Spans that wait, made or not, and the bytes of the events of those that are not.
     waiting: AtomicUsize,
     waiting_bytes: AtomicUsize,
     /// Whether it was told that there is no room.
@@ -70,7 +70,8 @@ struct Shared {
 
 #[derive(Debug)]
 enum Work {
-    Spans(Vec<SpanData>, usize),
+    /// What becomes so many spans.
+    Group(Group, usize),
     /// Everything before it is sent or dropped.
     Flushed(oneshot::Sender<()>),
 }
@@ -103,16 +104,14 @@ impl Exporter {
         Self { queue, shared, end, task, records }
     }
 
-    /// Takes so many spans, which are only made if there is room for them.
-    pub fn offer(&self, count: usize, make: impl FnOnce() -> Vec<SpanData>) {
-        let shared = &self.shared;
+    /// Takes the spans of a group, if there is room for them.
+    pub fn offer(&self, group: Group) {
+        let (shared, count) = (&self.shared, group.count());
         match self.queue.try_reserve() {
             Ok(place) if self.has_room(count) => {
-                let spans = make();
-                let bytes = spans.iter().map(size_of).sum();
-                shared.waiting.fetch_add(spans.len(), Ordering::Relaxed);
-                shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-                place.send(Work::Spans(spans, bytes));
+                shared.waiting.fetch_add(count, Ordering::Relaxed);
+                shared.waiting_bytes.fetch_add(group.bytes(), Ordering::Relaxed);
+                place.send(Work::Group(group, count));
             }
             _ => self.lose(count),
         }
@@ -127,7 +126,7 @@ impl Exporter {
             && self.shared.waiting_bytes.load(Ordering::Relaxed) < WAITING_BYTES
     }
 
-    /// Counts spans that are not even made.
+    /// Counts spans for which there is no room.
     pub fn lose(&self, count: usize) {
         if count == 0 {
             return;
@@ -221,57 +220,80 @@ struct Sender {
 impl Sender {
     async fn run(mut self, mut work: mpsc::Receiver<Work>) {
         while let Some(first) = work.recv().await {
-            let (mut batch, mut bytes) = (Vec::new(), 0);
-            let mut flushed = match first {
-                Work::Spans(spans, size) => {
-                    (batch, bytes) = (spans, size);
-                    None
+            let (mut groups, mut count, mut bytes, mut flushed) = (Vec::new(), 0, 0, None);
+            let (mut next, until) = (Some(first), Instant::now() + LINGER);
+            while let Some(taken) = next {
+                match taken {
+                    Work::Group(group, spans) => {
+                        count += spans;
+                        bytes += group.bytes();
+                        groups.push((group, spans));
+                    }
+                    Work::Flushed(done) => flushed = Some(done),
                 }
-                Work::Flushed(done) => Some(done),
-            };
-            let until = Instant::now() + LINGER;
-            while flushed.is_none() && batch.len() < BATCH && bytes < BATCH_BYTES {
-                let more = tokio::select! {
+                if flushed.is_some() || count >= BATCH || bytes >= BATCH_BYTES {
+                    break;
+                }
+                next = tokio::select! {
                     biased;
                     more = work.recv() => more,
                     () = self.shared.wanted.notified() => None,
                     () = tokio::time::sleep_until(until) => None,
                 };
-                match more {
-                    Some(Work::Spans(spans, size)) => {
-                        batch.extend(spans);
-                        bytes += size;
-                    }
-                    Some(Work::Flushed(done)) => flushed = Some(done),
-                    None => break,
-                }
             }
-            self.send(batch).await;
-            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.send(groups).await;
             if let Some(done) = flushed {
                 let _ = done.send(());
             }
         }
     }
 
-    /// Sends spans, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a receiver that
-    /// fails has had its last try.
-    async fn send(&mut self, mut spans: Vec<SpanData>) {
-        let mut tries = 0;
-        while !spans.is_empty() {
+    /// Sends the spans of groups, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a
+    /// receiver that fails has had its last try.
+    async fn send(&mut self, groups: Vec<(Group, usize)>) {
+        let (mut groups, mut spans, mut tries) = (groups.into_iter(), Vec::new(), 0);
+        loop {
+            while spans.len() < self.most
+                && let Some((group, count)) = groups.next()
+            {
+                spans.extend(self.make(&group, count));
+                // Spans with content take their time, and other tasks want theirs.
+                tokio::task::consume_budget().await;
+            }
+            if spans.is_empty() {
+                return;
+            }
             self.pause().await;
             let is_last = self.ends.borrow().is_some();
-            let mut count = fitting(&spans, self.most);
+            let count = fitting(&spans, self.most);
             let is_sent = self.try_to_send(&spans[..count]).await;
             tries += 1;
-            if !is_sent && is_last {
-                count = spans.len();
-            } else if !is_sent && tries < TRIES {
-                continue;
+            if is_last && !is_sent {
+                self.settle(spans, false);
+                groups.for_each(|(group, count)| self.give_up(&group, count));
+                return;
             }
-            tries = 0;
-            self.settle(spans.drain(..count).collect(), is_sent);
+            if is_sent || tries == TRIES {
+                self.settle(spans.drain(..count).collect(), is_sent);
+                tries = 0;
+            }
         }
+    }
+
+    /// Makes the spans of a group; they wait on.
+    fn make(&self, group: &Group, count: usize) -> Vec<SpanData> {
+        let spans = group.spans();
+        self.shared.waiting.fetch_add(spans.len(), Ordering::Relaxed);
+        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.shared.waiting_bytes.fetch_sub(group.bytes(), Ordering::Relaxed);
+        spans
+    }
+
+    /// A group waits no more: nobody will take its spans.
+    fn give_up(&self, group: &Group, count: usize) {
+        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.shared.waiting_bytes.fetch_sub(group.bytes(), Ordering::Relaxed);
+        self.shared.drop_spans(count);
     }
 
     /// Spans wait no more: they were taken, or are lost.

@@ -49,6 +49,27 @@ fn a_receiver_that_fails_fails_no_run() {
     }
 }
 
+/// Few cases that are large wait in as little memory as many that are small.
+#[test]
+fn what_waits_is_bounded_by_its_size() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("a large answer ".repeat(70_000))).start();
+    let cases: Vec<String> = (0..100)
+        .map(|id| {
+            format!(r#"{{"id": "{id}", "input": "hi", "assertions": [{{"type": "contains", "value": "large"}}]}}"#)
+        })
+        .collect();
+    place.write("s.jsonl", &cases.join("\n"));
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let config = format!("[otlp]\nendpoint = 'http://{}'", silent.local_addr().expect("an address"));
+    let (_daemon, url) = daemon(&place, &config, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")]);
+    let ended = place.run(&["run", "-i", "s.jsonl", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    // Nothing was given up yet, so these are those that found no room.
+    let lost = counted(&url, "forge_spans_dropped_total");
+    assert!((80..=160).contains(&lost), "{lost} of 201 spans are lost");
+}
+
 /// What a receiver does not take is lost alone, and not what was to be sent with it.
 #[test]
 fn what_is_refused_takes_little_with_it() {

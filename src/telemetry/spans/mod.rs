@@ -156,33 +156,100 @@ type CaseKey = (Arc<str>, Arc<str>, u32);
 /// Sorts the events of a log by what becomes spans together.
 #[derive(Debug)]
 pub struct Grouper {
-    subject: Subject,
+    subject: Arc<Subject>,
     /// Events of the attempts that go on, by suite, id and repetition of the case.
-    open: HashMap<CaseKey, Vec<Arc<RunEvent>>>,
+    open: HashMap<CaseKey, Events>,
     /// Cases whose attempts go on and are passed over, by their digests.
     passed_over: HashSet<u64>,
 }
 
-/// Events that become spans together.
+/// Events of an attempt that goes on.
+#[derive(Debug, Default)]
+struct Events {
+    events: Vec<Arc<RunEvent>>,
+    /// What they hold, about: what they are in the log, and what each is with nothing in it.
+    bytes: usize,
+}
+
+/// Events that become spans together: those of an attempt at a case that is over, or the end of the run. Whoever may not need the
+/// spans after all makes them late: what becomes of a group is the same at any time.
 #[derive(Debug)]
-pub enum Group {
-    /// Those of an attempt at a case that is over.
-    Attempt(Vec<Arc<RunEvent>>),
-    /// The end of the run.
-    Run(Arc<RunEvent>),
+pub struct Group {
+    subject: Arc<Subject>,
+    events: Vec<Arc<RunEvent>>,
+    bytes: usize,
+}
+
+impl Events {
+    fn begin(event: &Arc<RunEvent>, bytes: usize) -> Self {
+        let mut begun = Self::default();
+        begun.push(event, bytes);
+        begun
+    }
+
+    fn push(&mut self, event: &Arc<RunEvent>, bytes: usize) {
+        self.events.push(Arc::clone(event));
+        self.bytes += size_of::<RunEvent>() + bytes;
+    }
+
+    fn end(self, subject: &Arc<Subject>) -> Group {
+        Group { subject: Arc::clone(subject), events: self.events, bytes: self.bytes }
+    }
+}
+
+impl Group {
+    /// How many spans it has, without making them.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let is_dialogue = self.events.first().is_some_and(|event| is_dialogue(&event.payload));
+        let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
+        for event in &self.events {
+            match &event.payload {
+                Payload::Agent(said) => {
+                    steps += usize::from(is_step(&said.kind));
+                    told |= tells_a_call(&event.payload);
+                    continue;
+                }
+                Payload::SpansRead(read) if !told => {
+                    steps += read.tool_calls.len();
+                    continue;
+                }
+                Payload::CallEnded(ended) => {
+                    count += 1 + usize::from(self.subject.rpc(ended).is_some());
+                    count += if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
+                    (steps, told) = (0, false);
+                }
+                Payload::PartySaid(_) => count += 1,
+                _ => continue,
+            }
+            if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
+                turns.push(event.turn);
+            }
+        }
+        count + turns.len()
+    }
+
+    /// Bytes that its events hold, about.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its spans.
+    #[must_use]
+    pub fn spans(&self) -> Vec<SpanData> {
+        match self.events.as_slice() {
+            [event] if event.case.is_none() => run_span(&self.subject, event).into_iter().collect(),
+            events => Attempt::spans(&self.subject, events),
+        }
+    }
 }
 
 impl Grouper {
     /// For a run of which no event, or none of an open case, was seen.
     #[must_use]
     pub fn new(run: &Run, style: Style) -> Self {
-        Self { subject: Subject::of(run, style), open: HashMap::new(), passed_over: HashSet::new() }
-    }
-
-    /// What all spans of the run have in common, as far as it is known.
-    #[must_use]
-    pub fn subject(&self) -> &Subject {
-        &self.subject
+        Self { subject: Arc::new(Subject::of(run, style)), open: HashMap::new(), passed_over: HashSet::new() }
     }
 
     /// Passes over the events of attempts that begin while there is no room for their spans: how many spans an event would have
@@ -224,15 +291,16 @@ impl Grouper {
         })
     }
 
-    /// Takes the next event; the groups that are whole with it.
-    pub fn take(&mut self, event: &Arc<RunEvent>) -> Vec<Group> {
+    /// Takes the next event, which has so many bytes in the log; the groups that are whole with it.
+    pub fn take(&mut self, event: &Arc<RunEvent>, bytes: usize) -> Vec<Group> {
+        let Self { subject, open, .. } = self;
         let Some(case) = &event.case else {
             match &event.payload {
-                Payload::AgentDescribed(card) => self.subject.describe(card),
+                Payload::AgentDescribed(card) => Arc::make_mut(subject).describe(card),
                 Payload::RunFinished(_) => {
                     // Those that have no end have been cut off.
-                    let open = self.open.drain().map(|(_, events)| Group::Attempt(events));
-                    return open.chain([Group::Run(Arc::clone(event))]).collect();
+                    let cut_off = open.drain().map(|(_, events)| events);
+                    return cut_off.chain([Events::begin(event, bytes)]).map(|events| events.end(subject)).collect();
                 }
                 _ => {}
             }
@@ -245,61 +313,20 @@ impl Grouper {
         match &event.payload {
             Payload::CaseStarted { .. } => {
                 // One that is open was cut off with the daemon that ran it.
-                let cut_off = self.open.insert(key, vec![Arc::clone(event)]);
-                cut_off.map(Group::Attempt).into_iter().collect()
+                let cut_off = open.insert(key, Events::begin(event, bytes));
+                cut_off.map(|events| events.end(subject)).into_iter().collect()
             }
             Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
-                let mut events = self.open.remove(&key).unwrap_or_default();
-                events.push(Arc::clone(event));
-                vec![Group::Attempt(events)]
+                let mut events = open.remove(&key).unwrap_or_default();
+                events.push(event, bytes);
+                vec![events.end(subject)]
             }
             _ => {
-                if let Some(events) = self.open.get_mut(&key) {
-                    events.push(Arc::clone(event));
+                if let Some(events) = open.get_mut(&key) {
+                    events.push(event, bytes);
                 }
                 Vec::new()
             }
-        }
-    }
-
-    /// How many spans a group has, without making them.
-    #[must_use]
-    pub fn count(&self, group: &Group) -> usize {
-        let Group::Attempt(events) = group else { return 1 };
-        let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
-        let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
-        for event in events {
-            match &event.payload {
-                Payload::Agent(said) => {
-                    steps += usize::from(is_step(&said.kind));
-                    told |= tells_a_call(&event.payload);
-                    continue;
-                }
-                Payload::SpansRead(read) if !told => {
-                    steps += read.tool_calls.len();
-                    continue;
-                }
-                Payload::CallEnded(ended) => {
-                    count += 1 + usize::from(self.subject.rpc(ended).is_some());
-                    count += if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
-                    (steps, told) = (0, false);
-                }
-                Payload::PartySaid(_) => count += 1,
-                _ => continue,
-            }
-            if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
-                turns.push(event.turn);
-            }
-        }
-        count + turns.len()
-    }
-
-    /// The spans of a group.
-    #[must_use]
-    pub fn spans(&self, group: &Group) -> Vec<SpanData> {
-        match group {
-            Group::Attempt(events) => Attempt::spans(&self.subject, events),
-            Group::Run(event) => run_span(&self.subject, event).into_iter().collect(),
         }
     }
 }

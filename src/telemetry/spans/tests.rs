@@ -326,9 +326,9 @@ fn spans(content: bool, style: Style) -> Vec<SpanData> {
     let mut grouper = Grouper::new(&run, style);
     let mut spans = Vec::new();
     for event in &log.0 {
-        for group in grouper.take(event) {
-            let of_group = grouper.spans(&group);
-            assert_eq!(grouper.count(&group), of_group.len(), "{group:?}");
+        for group in grouper.take(event, 0) {
+            let of_group = group.spans();
+            assert_eq!(group.count(), of_group.len(), "{group:?}");
             spans.extend(of_group);
         }
     }
@@ -413,8 +413,8 @@ fn attempts_are_passed_over_as_a_whole() {
             lost += spans;
             continue;
         }
-        let groups = grouper.take(event);
-        let spans = groups.iter().flat_map(|group| grouper.spans(group));
+        let groups = grouper.take(event, 0);
+        let spans = groups.iter().flat_map(Group::spans);
         names.extend(spans.map(|span| span.name.into_owned()));
     }
     // Two attempts with a call each, two tools, a model turn and a validator; nothing is known of one that was cut off.
@@ -450,8 +450,8 @@ fn impossible_times() {
     log.case("c", 1, 5, 1, ended("i", 0, 5, None));
     log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
     let mut grouper = Grouper::new(&run(false), Style::default());
-    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
-    let spans = grouper.spans(&groups[0]);
+    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+    let spans = groups[0].spans();
     assert_eq!(spans.len(), 4);
     assert!(spans.iter().all(|span| span.start_time <= span.end_time && span.end_time <= clock(at(6))), "{spans:#?}");
 }
@@ -481,9 +481,9 @@ fn tools_of_spans() {
         log.case("c", 1, 5, 1, Payload::CallEnded(Box::new(end)));
         log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
         let mut grouper = Grouper::new(&run(false), Style::default());
-        let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
-        let spans = grouper.spans(&groups[0]);
-        assert_eq!(grouper.count(&groups[0]), spans.len());
+        let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+        let spans = groups[0].spans();
+        assert_eq!(groups[0].count(), spans.len());
         let tools = spans.iter().filter(|span| span.name.starts_with("execute_tool"));
         let times: Vec<_> = tools.map(|span| (span.start_time, span.end_time)).collect();
         let wanted = [(clock(at(2)), clock(at(3))), (clock(at(4)), clock(at(4)))];
@@ -510,9 +510,9 @@ fn attributes_and_steps_are_bounded() {
     let mut grouper = Grouper::new(&run(true), Style::default());
     let result = CaseResult { error: Some(long), ..result(Outcome::Failed, Vec::new()) };
     log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result)));
-    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
-    let spans = grouper.spans(&groups[0]);
-    assert_eq!((spans.len(), grouper.count(&groups[0])), (MAX_STEPS + 2, MAX_STEPS + 2));
+    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+    let spans = groups[0].spans();
+    assert_eq!((spans.len(), groups[0].count()), (MAX_STEPS + 2, MAX_STEPS + 2));
     let size = |span: &SpanData| span.attributes.iter().map(|it| it.value.as_str().len()).sum::<usize>();
     let largest = spans.iter().map(size).max().unwrap_or_default();
     assert!(largest < 2 * MAX_CONTENT, "{largest}");
