@@ -65,9 +65,10 @@ fn what_waits_is_bounded_by_its_size() {
     let (_daemon, url) = daemon(&place, &config, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")]);
     let ended = place.run(&["run", "-i", "s.jsonl", "-n", &agent.url, "--daemon", &url, "--output-dir", "out"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    // Nothing was given up yet, so these are those that found no room.
+    // Nothing was given up yet, so these are those that found no room: an answer stands twice in the log of its case, and 16 such
+    // cases fill the queue.
     let lost = counted(&url, "forge_spans_dropped_total");
-    assert!((80..=160).contains(&lost), "{lost} of 201 spans are lost");
+    assert!((140..=180).contains(&lost), "{lost} of 201 spans are lost");
 }
 
 /// What a receiver does not take is lost alone, and not what was to be sent with it.
