@@ -140,11 +140,11 @@ impl Beginning {
         let began = Instant::now();
         while let Outlining::Reading(mut outliner, after) = self.outlining {
             let events = self.log.store.read(&self.log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-            for event in &events {
-                outliner.take(event);
+            for stored in &events {
+                outliner.take(&stored.event);
             }
             self.outlining = if let Some(last) = events.last() {
-                Outlining::Reading(outliner, last.sequence)
+                Outlining::Reading(outliner, last.event.sequence)
             } else {
                 let outline = Arc::new(outliner.finish());
                 *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&outline));
@@ -198,11 +198,11 @@ impl Traces {
         let events =
             self.log.store.read(&self.log.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?;
         let Some(last) = events.last() else { return Ok(None) };
-        self.after = last.sequence;
+        self.after = last.event.sequence;
         let mut lines = String::new();
-        for event in &events {
-            // A line each: whoever reads them line by line has a limit. Nothing waits, so it does not matter how large they are.
-            for group in self.grouper.take(event, 0) {
+        for stored in &events {
+            // A line each: whoever reads them line by line has a limit.
+            for group in self.grouper.take(stored) {
                 let line = otlp::line(group.spans(), &self.resource);
                 lines += &line.map_err(|error| Status::internal(error.to_string()))?;
             }

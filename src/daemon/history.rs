@@ -10,6 +10,7 @@ use super::status::{of_bundles, of_store, of_wire};
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
+use crate::store::Stored;
 use crate::suite::automaton::Pool;
 use crate::suite::{Case, Defaults};
 use crate::wire::control as pb;
@@ -42,8 +43,8 @@ async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(
     loop {
         let events = manager.store().read(&request.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
         let Some(last) = events.last() else { break };
-        after = last.sequence;
-        for event in &events {
+        after = last.event.sequence;
+        for Stored { event, .. } in &events {
             let (Some(case), Payload::CaseFinished(_)) = (&event.case, &event.payload) else { continue };
             let is_wanted = *case.case_id == *request.case_id
                 && case.repeat == request.repeat.max(1)

@@ -354,11 +354,11 @@ impl Manager {
         loop {
             let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;
             let Some(last) = events.last() else { return Ok((done, grouper)) };
-            after = last.sequence;
-            for event in &events {
-                done.take(event);
-                // What is whole was exported then; how large the few others are does not matter.
-                grouper.take(event, 0);
+            after = last.event.sequence;
+            for stored in &events {
+                done.take(&stored.event);
+                // What is whole was exported then.
+                grouper.take(stored);
             }
         }
     }
@@ -489,9 +489,9 @@ async fn evidence(store: &Arc<Store>, replay: &Replay) -> Result<Evidence, Store
     loop {
         let events = store.read(run_id, after, UNSTORED_EVENTS).await?;
         let Some(last) = events.last() else { break };
-        after = last.sequence;
-        for event in &events {
-            index.take(event);
+        after = last.event.sequence;
+        for stored in &events {
+            index.take(&stored.event);
         }
     }
     let read = {
@@ -519,8 +519,8 @@ async fn events_of(
         let most = usize::try_from(last - after).unwrap_or(UNSTORED_EVENTS).min(UNSTORED_EVENTS);
         let events = store.read(run_id, after, most).await?;
         let Some(newest) = events.last() else { break };
-        after = newest.sequence;
-        found.extend(events.into_iter().filter(|event| event.case.as_ref() == Some(case)));
+        after = newest.event.sequence;
+        found.extend(events.into_iter().map(|stored| stored.event).filter(|event| event.case.as_ref() == Some(case)));
     }
     Ok(found)
 }
@@ -535,14 +535,15 @@ struct Told {
 impl Told {
     fn take(&mut self, events: &[Stored]) {
         let Self { telemetry, is_replay, grouper } = self;
-        for (event, bytes) in events {
+        for stored in events {
+            let event = &stored.event;
             telemetry.metrics.take(event, *is_replay);
             if let Some(exporter) = &telemetry.exporter {
                 if let Some(lost) = grouper.pass_over(event, exporter.has_room(AHEAD)) {
                     exporter.lose(lost);
                     continue;
                 }
-                for group in grouper.take(event, *bytes) {
+                for group in grouper.take(stored) {
                     exporter.offer(group);
                 }
             }

@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::status::{of_store, of_wire};
 use crate::event::{Payload, RunEvent};
-use crate::store::Store;
+use crate::store::{Store, Stored};
 use crate::wire::control as pb;
 use crate::wire::event::run_event_to_proto;
 use crate::wire::run::time_to_proto;
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     newest: watch::Receiver<u64>,
     /// Number of the last event that was read.
     after: u64,
-    read: VecDeque<Arc<RunEvent>>,
+    read: VecDeque<Stored>,
     ended: bool,
 }
 
@@ -71,7 +71,7 @@ impl Watch {
     async fn next(&mut self) -> Result<Option<pb::WatchRunResponse>, Status> {
         use pb::watch_run_response::Item;
         loop {
-            while let Some(event) = self.read.pop_front() {
+            while let Some(Stored { event, .. }) = self.read.pop_front() {
                 self.ended = matches!(event.payload, Payload::RunFinished(_));
                 if self.wants(&event) {
                     let item = Item::Event(run_event_to_proto(&event));
@@ -85,7 +85,7 @@ impl Watch {
             let newest = *self.newest.borrow_and_update();
             self.read.extend(self.store.read(&self.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?);
             if let Some(last) = self.read.back() {
-                self.after = last.sequence;
+                self.after = last.event.sequence;
                 continue;
             }
             if !self.follow || self.is_over().await? {

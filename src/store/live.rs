@@ -1,17 +1,17 @@
 //! A run that goes on: what its log says so far, and the newest of it at hand for whoever follows.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::{StoreError, Stored};
 use crate::conversation::{Fault, FaultOrigin};
-use crate::event::{Run, RunEvent, State};
+use crate::event::{Run, State};
 
 /// Most events that stay at hand; those before them are read from the database.
 const RECENT: usize = 2_048;
-/// Most bytes of these, as they are stored.
+/// Most bytes of these, about.
 const RECENT_BYTES: usize = 16 << 20;
 
 /// What somebody wants of a run that goes on.
@@ -94,11 +94,11 @@ impl Live {
         {
             let mut inner = self.lock();
             inner.run = run;
-            inner.bytes += events.iter().map(|(_, bytes)| bytes).sum::<usize>();
+            inner.bytes += events.iter().map(Stored::held).sum::<usize>();
             inner.recent.extend(events);
             while inner.recent.len() > RECENT || inner.bytes > RECENT_BYTES {
-                let Some((_, bytes)) = inner.recent.pop_front() else { break };
-                inner.bytes -= bytes;
+                let Some(oldest) = inner.recent.pop_front() else { break };
+                inner.bytes -= oldest.held();
             }
         }
         self.newest.send_replace(last);
@@ -122,14 +122,14 @@ impl Live {
     }
 
     /// Events with numbers above `after`, if they are all at hand.
-    pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Arc<RunEvent>>> {
+    pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Stored>> {
         let inner = self.lock();
         if after >= inner.run.last_sequence {
             return Some(Vec::new());
         }
-        let first = inner.recent.front()?.0.sequence;
+        let first = inner.recent.front()?.event.sequence;
         let skipped = usize::try_from((after + 1).checked_sub(first)?).ok()?;
-        Some(inner.recent.iter().skip(skipped).take(limit).map(|(event, _)| Arc::clone(event)).collect())
+        Some(inner.recent.iter().skip(skipped).take(limit).cloned().collect())
     }
 
     pub(super) fn newest(&self) -> watch::Receiver<u64> {

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use prost::Message as _;
 use tokio::sync::watch;
 
+use crate::conversation::{AgentEvent, AgentEventKind, Message, Part};
 use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::verdict::whole_millis;
 use crate::wire::control as pb;
@@ -38,8 +39,32 @@ const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS: usize = 4;
 const MANY_BLOCKS: usize = 16;
 
-/// An event, and its bytes in the log.
-pub type Stored = (Arc<RunEvent>, usize);
+/// An event of a log.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// What happened.
+    pub event: Arc<RunEvent>,
+    /// Bytes that it takes in the log.
+    pub bytes: usize,
+}
+
+impl Stored {
+    /// Bytes that it takes in memory, about: whoever keeps events has to count the parts of messages, which may be next to nothing in
+    /// the log.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let parts = |messages: &[Message]| messages.iter().map(|message| message.parts.len()).sum();
+        let parts: usize = match &self.event.payload {
+            Payload::Agent(AgentEvent { kind: AgentEventKind::Finished(finished), .. }) => {
+                parts(finished.response.as_slice())
+            }
+            Payload::CallEnded(ended) => parts(&ended.input),
+            Payload::PartySaid(said) => said.asked.as_ref().map_or(0, |asked| parts(&asked.messages)),
+            _ => 0,
+        };
+        size_of::<RunEvent>() + self.bytes + parts * size_of::<Part>()
+    }
+}
 
 /// Why something could not be stored or found.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
@@ -280,7 +305,7 @@ impl Store {
             live.fail(&error);
             return Err(error);
         }
-        let events: Vec<Stored> = events.into_iter().zip(lengths).collect();
+        let events: Vec<_> = events.into_iter().zip(lengths).map(|(event, bytes)| Stored { event, bytes }).collect();
         live.publish(run, events.clone());
         if is_over {
             // Whoever follows it has a cursor of his own.
@@ -306,22 +331,22 @@ impl Store {
     ///
     /// # Errors
     /// When there is no such run, or its log cannot be read.
-    pub async fn read(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Arc<RunEvent>>, StoreError> {
+    pub async fn read(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
         let live = self.live(run_id);
         if let Some(events) = live.as_ref().and_then(|live| live.recent(after, limit)) {
             return Ok(events);
         }
-        let mut events: Vec<Arc<RunEvent>> = Vec::new();
+        let mut events: Vec<Stored> = Vec::new();
         let (mut after, mut number, mut bytes) = (after, BLOCKS, 0);
         loop {
             let blocks = self.database.blocks(run_id, after, number).await?;
             let is_last = blocks.len() < number;
             for block in blocks {
                 bytes += block.len();
-                for event in LogBlock::read(run_id, &block)?.events {
-                    if event.sequence > after {
-                        after = event.sequence;
-                        events.push(event);
+                for stored in LogBlock::read(run_id, &block)?.events {
+                    if stored.event.sequence > after {
+                        after = stored.event.sequence;
+                        events.push(stored);
                     }
                     if events.len() == limit {
                         return Ok(events);
@@ -425,7 +450,7 @@ impl Store {
 #[derive(Debug)]
 pub struct LogBlock {
     /// In order.
-    events: Vec<Arc<RunEvent>>,
+    events: Vec<Stored>,
     /// Their length as they are stored.
     pub bytes: usize,
 }
@@ -435,9 +460,10 @@ impl LogBlock {
         let corrupt = |error: String| StoreError::Corrupt(format!("an event of the run {run_id}: {error}"));
         let (mut rest, mut events) = (body, Vec::new());
         while !rest.is_empty() {
+            let before = rest.len();
             let event = pb::RunEvent::decode_length_delimited(&mut rest).map_err(|error| corrupt(error.to_string()))?;
             let event = run_event_from_proto(event).map_err(|error| corrupt(error.to_string()))?;
-            events.extend(event.map(Arc::new));
+            events.extend(event.map(|event| Stored { event: Arc::new(event), bytes: before - rest.len() }));
         }
         Ok(Self { events, bytes: body.len() })
     }
@@ -445,14 +471,14 @@ impl LogBlock {
     /// Number of the first event. `None`: there is no event.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
-        self.events.first().map(|event| event.sequence)
+        self.events.first().map(|stored| stored.event.sequence)
     }
 
     /// The event of that number, if it is one of these.
     #[must_use]
     pub fn event(&self, sequence: u64) -> Option<Arc<RunEvent>> {
-        let at = self.events.binary_search_by_key(&sequence, |event| event.sequence).ok()?;
-        Some(Arc::clone(&self.events[at]))
+        let at = self.events.binary_search_by_key(&sequence, |stored| stored.event.sequence).ok()?;
+        Some(Arc::clone(&self.events[at].event))
     }
 }
 

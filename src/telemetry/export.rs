@@ -1,7 +1,7 @@
 //! Sends spans to a receiver, without ever holding up a run: what does not fit the queue is dropped, and counted.
 //!
-//! One task makes spans and sends them; what waits are the events that become spans, which the store has at hand anyway. A receiver
-//! that fails is tried again after pauses that grow; meanwhile the queue fills, and nothing is made that could not be sent.
+//! One task makes spans and sends them; what waits are the events that become spans. A receiver that fails is tried again after
+//! pauses that grow; meanwhile the queue fills, and hardly any spans are made that nobody takes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,13 +22,16 @@ use super::spans::{Group, scope};
 const WAITING_SPANS: usize = 4_096;
 /// Spans for which there has to be room when a case begins, so that there is some when it ends.
 pub const AHEAD: usize = 512;
-/// Most bytes of events that wait to become spans, about.
+/// Most bytes of what waits, about.
 const WAITING_BYTES: usize = 32 << 20;
+/// Most bytes of events that wait for each span that they become. Those that take more become spans at once, which take less: an answer
+/// may be large, and its span holds little of it.
+const SHARE: usize = WAITING_BYTES / WAITING_SPANS;
 /// Most groups of spans that wait.
 const WAITING: usize = 4_096;
 /// Most spans of one export.
 const BATCH: usize = 512;
-/// Most bytes of one export, and of the events whose spans are made at a time, about: receivers take 4 MiB.
+/// Most bytes of one export, about: receivers take 4 MiB.
 const BATCH_BYTES: usize = 2 << 20;
 /// Most spans of an export to a receiver that failed: each is written anew for every try, may be what it does not take, and it may
 /// just be slow.
@@ -57,7 +60,7 @@ pub struct Exporter {
 /// What exporting came to so far.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Spans that wait, made or not, and the bytes of the events of those that are not.
+    /// Spans that wait, made or not; and bytes of what is in the queue.
     waiting: AtomicUsize,
     waiting_bytes: AtomicUsize,
     /// Whether it was told that there is no room.
@@ -70,10 +73,17 @@ struct Shared {
 
 #[derive(Debug)]
 enum Work {
-    /// What becomes so many spans.
-    Group(Group, usize),
+    /// Spans that are to be sent, and the bytes of what waits.
+    Send(Waiting, usize),
     /// Everything before it is sent or dropped.
     Flushed(oneshot::Sender<()>),
+}
+
+/// Spans, or what becomes some.
+#[derive(Debug)]
+enum Waiting {
+    Group(Group),
+    Spans(Vec<SpanData>),
 }
 
 impl Exporter {
@@ -106,14 +116,22 @@ impl Exporter {
 
     /// Takes the spans of a group, if there is room for them.
     pub fn offer(&self, group: Group) {
-        let (shared, count) = (&self.shared, group.count());
+        let shared = &self.shared;
         match self.queue.try_reserve() {
-            Ok(place) if self.has_room(count) => {
-                shared.waiting.fetch_add(count, Ordering::Relaxed);
-                shared.waiting_bytes.fetch_add(group.bytes(), Ordering::Relaxed);
-                place.send(Work::Group(group, count));
+            Ok(place) if self.has_room(group.count) => {
+                shared.waiting.fetch_add(group.count, Ordering::Relaxed);
+                let (waiting, bytes) = if group.bytes <= group.count * SHARE {
+                    let bytes = group.bytes;
+                    (Waiting::Group(group), bytes)
+                } else {
+                    let spans = shared.make(&group);
+                    let bytes = spans.iter().map(size_of).sum();
+                    (Waiting::Spans(spans), bytes)
+                };
+                shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+                place.send(Work::Send(waiting, bytes));
             }
-            _ => self.lose(count),
+            _ => self.lose(group.count),
         }
     }
 
@@ -198,6 +216,14 @@ impl Exporter {
 }
 
 impl Shared {
+    /// Makes the spans of a group that waits; they wait on.
+    fn make(&self, group: &Group) -> Vec<SpanData> {
+        let spans = group.spans();
+        // As many as were counted. Should they be fewer, what is added wraps, which takes them away.
+        self.waiting.fetch_add(spans.len().wrapping_sub(group.count), Ordering::Relaxed);
+        spans
+    }
+
     fn drop_spans(&self, count: usize) {
         self.dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
@@ -220,18 +246,22 @@ struct Sender {
 impl Sender {
     async fn run(mut self, mut work: mpsc::Receiver<Work>) {
         while let Some(first) = work.recv().await {
-            let (mut groups, mut count, mut bytes, mut flushed) = (Vec::new(), 0, 0, None);
+            let (mut spans, mut bytes, mut flushed) = (Vec::new(), 0, None);
             let (mut next, until) = (Some(first), Instant::now() + LINGER);
             while let Some(taken) = next {
                 match taken {
-                    Work::Group(group, spans) => {
-                        count += spans;
-                        bytes += group.bytes();
-                        groups.push((group, spans));
+                    Work::Send(waiting, of_it) => {
+                        let made = match waiting {
+                            Waiting::Group(group) => self.shared.make(&group),
+                            Waiting::Spans(spans) => spans,
+                        };
+                        self.shared.waiting_bytes.fetch_sub(of_it, Ordering::Relaxed);
+                        bytes += made.iter().map(size_of).sum::<usize>();
+                        spans.extend(made);
                     }
                     Work::Flushed(done) => flushed = Some(done),
                 }
-                if flushed.is_some() || count >= BATCH || bytes >= BATCH_BYTES {
+                if flushed.is_some() || spans.len() >= self.most || bytes >= BATCH_BYTES {
                     break;
                 }
                 next = tokio::select! {
@@ -241,59 +271,31 @@ impl Sender {
                     () = tokio::time::sleep_until(until) => None,
                 };
             }
-            self.send(groups).await;
+            self.send(spans).await;
             if let Some(done) = flushed {
                 let _ = done.send(());
             }
         }
     }
 
-    /// Sends the spans of groups, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a
-    /// receiver that fails has had its last try.
-    async fn send(&mut self, groups: Vec<(Group, usize)>) {
-        let (mut groups, mut spans, mut tries) = (groups.into_iter(), Vec::new(), 0);
-        loop {
-            while spans.len() < self.most
-                && let Some((group, count)) = groups.next()
-            {
-                spans.extend(self.make(&group, count));
-                // Spans with content take their time, and other tasks want theirs.
-                tokio::task::consume_budget().await;
-            }
-            if spans.is_empty() {
-                return;
-            }
+    /// Sends spans, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a receiver that
+    /// fails has had its last try.
+    async fn send(&mut self, mut spans: Vec<SpanData>) {
+        let mut tries = 0;
+        while !spans.is_empty() {
             self.pause().await;
             let is_last = self.ends.borrow().is_some();
-            let count = fitting(&spans, self.most);
+            let mut count = fitting(&spans, self.most);
             let is_sent = self.try_to_send(&spans[..count]).await;
             tries += 1;
-            if is_last && !is_sent {
-                self.settle(spans, false);
-                groups.for_each(|(group, count)| self.give_up(&group, count));
-                return;
+            if !is_sent && is_last {
+                count = spans.len();
+            } else if !is_sent && tries < TRIES {
+                continue;
             }
-            if is_sent || tries == TRIES {
-                self.settle(spans.drain(..count).collect(), is_sent);
-                tries = 0;
-            }
+            tries = 0;
+            self.settle(spans.drain(..count).collect(), is_sent);
         }
-    }
-
-    /// Makes the spans of a group; they wait on.
-    fn make(&self, group: &Group, count: usize) -> Vec<SpanData> {
-        let spans = group.spans();
-        self.shared.waiting.fetch_add(spans.len(), Ordering::Relaxed);
-        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
-        self.shared.waiting_bytes.fetch_sub(group.bytes(), Ordering::Relaxed);
-        spans
-    }
-
-    /// A group waits no more: nobody will take its spans.
-    fn give_up(&self, group: &Group, count: usize) {
-        self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
-        self.shared.waiting_bytes.fetch_sub(group.bytes(), Ordering::Relaxed);
-        self.shared.drop_spans(count);
     }
 
     /// Spans wait no more: they were taken, or are lost.

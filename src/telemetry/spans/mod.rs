@@ -24,6 +24,7 @@ use self::content::definitions;
 use super::semconv::{self as name, Conventions};
 use crate::conversation::{AgentCard, AgentEventKind, Failure, FinishReason, Usage};
 use crate::event::{CallEnd, CaseRef, Payload, Run, RunEvent, State};
+use crate::store::Stored;
 use crate::trace::{RunTrace, SpanId};
 
 /// Longest text of an attribute, in bytes; the rest is left out.
@@ -167,80 +168,49 @@ pub struct Grouper {
 #[derive(Debug, Default)]
 struct Events {
     events: Vec<Arc<RunEvent>>,
-    /// What they hold, about: what they are in the log, and what each is with nothing in it.
     bytes: usize,
 }
 
 /// Events that become spans together: those of an attempt at a case that is over, or the end of the run. Whoever may not need the
-/// spans after all makes them late: what becomes of a group is the same at any time.
+/// spans makes them late: they are the same at any time.
 #[derive(Debug)]
 pub struct Group {
     subject: Arc<Subject>,
     events: Vec<Arc<RunEvent>>,
-    bytes: usize,
+    /// Spans that they become.
+    pub count: usize,
+    /// Bytes of memory that the events take, about.
+    pub bytes: usize,
 }
 
 impl Events {
-    fn begin(event: &Arc<RunEvent>, bytes: usize) -> Self {
+    fn begin(stored: &Stored) -> Self {
         let mut begun = Self::default();
-        begun.push(event, bytes);
+        begun.push(stored);
         begun
     }
 
-    fn push(&mut self, event: &Arc<RunEvent>, bytes: usize) {
-        self.events.push(Arc::clone(event));
-        self.bytes += size_of::<RunEvent>() + bytes;
+    fn push(&mut self, stored: &Stored) {
+        self.events.push(Arc::clone(&stored.event));
+        self.bytes += stored.held();
     }
 
     fn end(self, subject: &Arc<Subject>) -> Group {
-        Group { subject: Arc::clone(subject), events: self.events, bytes: self.bytes }
+        let Self { events, bytes } = self;
+        Group { count: count(subject, &events), subject: Arc::clone(subject), events, bytes }
     }
 }
 
 impl Group {
-    /// How many spans it has, without making them.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        let is_dialogue = self.events.first().is_some_and(|event| is_dialogue(&event.payload));
-        let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
-        for event in &self.events {
-            match &event.payload {
-                Payload::Agent(said) => {
-                    steps += usize::from(is_step(&said.kind));
-                    told |= tells_a_call(&event.payload);
-                    continue;
-                }
-                Payload::SpansRead(read) if !told => {
-                    steps += read.tool_calls.len();
-                    continue;
-                }
-                Payload::CallEnded(ended) => {
-                    count += 1 + usize::from(self.subject.rpc(ended).is_some());
-                    count += if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
-                    (steps, told) = (0, false);
-                }
-                Payload::PartySaid(_) => count += 1,
-                _ => continue,
-            }
-            if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
-                turns.push(event.turn);
-            }
-        }
-        count + turns.len()
-    }
-
-    /// Bytes that its events hold, about.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Its spans.
     #[must_use]
     pub fn spans(&self) -> Vec<SpanData> {
-        match self.events.as_slice() {
-            [event] if event.case.is_none() => run_span(&self.subject, event).into_iter().collect(),
-            events => Attempt::spans(&self.subject, events),
+        let Self { subject, events, .. } = self;
+        match events.as_slice() {
+            [event] if matches!(event.payload, Payload::RunFinished(_)) => {
+                run_span(subject, event).into_iter().collect()
+            }
+            events => Attempt::spans(subject, events),
         }
     }
 }
@@ -291,16 +261,16 @@ impl Grouper {
         })
     }
 
-    /// Takes the next event, which has so many bytes in the log; the groups that are whole with it.
-    pub fn take(&mut self, event: &Arc<RunEvent>, bytes: usize) -> Vec<Group> {
-        let Self { subject, open, .. } = self;
+    /// Takes the next event; the groups that are whole with it.
+    pub fn take(&mut self, stored: &Stored) -> Vec<Group> {
+        let (Self { subject, open, .. }, event) = (self, &stored.event);
         let Some(case) = &event.case else {
             match &event.payload {
                 Payload::AgentDescribed(card) => Arc::make_mut(subject).describe(card),
                 Payload::RunFinished(_) => {
                     // Those that have no end have been cut off.
                     let cut_off = open.drain().map(|(_, events)| events);
-                    return cut_off.chain([Events::begin(event, bytes)]).map(|events| events.end(subject)).collect();
+                    return cut_off.chain([Events::begin(stored)]).map(|events| events.end(subject)).collect();
                 }
                 _ => {}
             }
@@ -313,22 +283,52 @@ impl Grouper {
         match &event.payload {
             Payload::CaseStarted { .. } => {
                 // One that is open was cut off with the daemon that ran it.
-                let cut_off = open.insert(key, Events::begin(event, bytes));
+                let cut_off = open.insert(key, Events::begin(stored));
                 cut_off.map(|events| events.end(subject)).into_iter().collect()
             }
             Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
                 let mut events = open.remove(&key).unwrap_or_default();
-                events.push(event, bytes);
+                events.push(stored);
                 vec![events.end(subject)]
             }
             _ => {
                 if let Some(events) = open.get_mut(&key) {
-                    events.push(event, bytes);
+                    events.push(stored);
                 }
                 Vec::new()
             }
         }
     }
+}
+
+/// How many spans events become, without making them.
+fn count(subject: &Subject, events: &[Arc<RunEvent>]) -> usize {
+    let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
+    let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
+    for event in events {
+        match &event.payload {
+            Payload::Agent(said) => {
+                steps += usize::from(is_step(&said.kind));
+                told |= tells_a_call(&event.payload);
+                continue;
+            }
+            Payload::SpansRead(read) if !told => {
+                steps += read.tool_calls.len();
+                continue;
+            }
+            Payload::CallEnded(ended) => {
+                count += 1 + usize::from(subject.rpc(ended).is_some());
+                count += if ended.exports_spans { 0 } else { steps.min(MAX_STEPS) };
+                (steps, told) = (0, false);
+            }
+            Payload::PartySaid(_) => count += 1,
+            _ => continue,
+        }
+        if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
+            turns.push(event.turn);
+        }
+    }
+    count + turns.len()
 }
 
 /// Tells cases apart well enough for what is lost anyway, and costs less than their names.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+
 use super::*;
 use crate::conversation::{
     AgentEvent, CancelReason, Fault, Finished, JsonText, Message, ModelTurn, Part, Payload as Json, Role, SpanEvidence,
@@ -9,6 +11,7 @@ use crate::conversation::{
 };
 use crate::event::{Asked, PartyRole, PartySaid, Said};
 use crate::plan::RunSpec;
+use crate::telemetry::export::{AHEAD, Exporter};
 use crate::trace::{TraceHeaders, TraceParent};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals};
 
@@ -47,7 +50,7 @@ fn run(content: bool) -> Run {
 }
 
 /// A log that is told event by event.
-struct Told(Vec<Arc<RunEvent>>);
+struct Told(Vec<Stored>);
 
 impl Told {
     fn run(&mut self, millis: i64, payload: Payload) {
@@ -61,7 +64,8 @@ impl Told {
 
     fn push(&mut self, millis: i64, case: Option<CaseRef>, turn: u32, payload: Payload) {
         let sequence = self.0.len() as u64 + 1;
-        self.0.push(Arc::new(RunEvent { sequence, at: at(millis), case, turn, payload }));
+        let event = RunEvent { sequence, at: at(millis), case, turn, payload };
+        self.0.push(Stored { event: Arc::new(event), bytes: 0 });
     }
 }
 
@@ -326,9 +330,9 @@ fn spans(content: bool, style: Style) -> Vec<SpanData> {
     let mut grouper = Grouper::new(&run, style);
     let mut spans = Vec::new();
     for event in &log.0 {
-        for group in grouper.take(event, 0) {
+        for group in grouper.take(event) {
             let of_group = group.spans();
-            assert_eq!(group.count(), of_group.len(), "{group:?}");
+            assert_eq!(group.count, of_group.len(), "{group:?}");
             spans.extend(of_group);
         }
     }
@@ -406,14 +410,15 @@ fn attempts_are_passed_over_as_a_whole() {
     let (run, log) = log(false);
     let mut grouper = Grouper::new(&run, Style::default());
     let (mut lost, mut names) = (0, Vec::new());
-    for event in &log.0 {
+    for stored in &log.0 {
+        let event = &stored.event;
         // Room comes back in the middle of the third attempt.
         let has_room = event.sequence > 16;
         if let Some(spans) = grouper.pass_over(event, has_room) {
             lost += spans;
             continue;
         }
-        let groups = grouper.take(event, 0);
+        let groups = grouper.take(stored);
         let spans = groups.iter().flat_map(Group::spans);
         names.extend(spans.map(|span| span.name.into_owned()));
     }
@@ -450,7 +455,7 @@ fn impossible_times() {
     log.case("c", 1, 5, 1, ended("i", 0, 5, None));
     log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
     let mut grouper = Grouper::new(&run(false), Style::default());
-    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
     let spans = groups[0].spans();
     assert_eq!(spans.len(), 4);
     assert!(spans.iter().all(|span| span.start_time <= span.end_time && span.end_time <= clock(at(6))), "{spans:#?}");
@@ -481,9 +486,9 @@ fn tools_of_spans() {
         log.case("c", 1, 5, 1, Payload::CallEnded(Box::new(end)));
         log.case("c", 1, 6, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
         let mut grouper = Grouper::new(&run(false), Style::default());
-        let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+        let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
         let spans = groups[0].spans();
-        assert_eq!(groups[0].count(), spans.len());
+        assert_eq!(groups[0].count, spans.len());
         let tools = spans.iter().filter(|span| span.name.starts_with("execute_tool"));
         let times: Vec<_> = tools.map(|span| (span.start_time, span.end_time)).collect();
         let wanted = [(clock(at(2)), clock(at(3))), (clock(at(4)), clock(at(4)))];
@@ -510,12 +515,42 @@ fn attributes_and_steps_are_bounded() {
     let mut grouper = Grouper::new(&run(true), Style::default());
     let result = CaseResult { error: Some(long), ..result(Outcome::Failed, Vec::new()) };
     log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result)));
-    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event, 0)).collect();
+    let groups: Vec<Group> = log.0.iter().flat_map(|event| grouper.take(event)).collect();
     let spans = groups[0].spans();
-    assert_eq!((spans.len(), groups[0].count()), (MAX_STEPS + 2, MAX_STEPS + 2));
+    assert_eq!((spans.len(), groups[0].count), (MAX_STEPS + 2, MAX_STEPS + 2));
     let size = |span: &SpanData| span.attributes.iter().map(|it| it.value.as_str().len()).sum::<usize>();
     let largest = spans.iter().map(size).max().unwrap_or_default();
     assert!(largest < 2 * MAX_CONTENT, "{largest}");
     let whole: usize = spans.iter().map(size).sum();
     assert!(whole < 8 << 20, "{whole}: content is bounded for a call as a whole");
+}
+
+/// What waited and is gone has room again, however much that was in all.
+#[tokio::test(start_paused = true)]
+async fn room_is_given_back() {
+    let nobody = SpanExporter::builder().with_tonic().with_endpoint("http://127.0.0.1:9").build();
+    let (resource, timeout) = (opentelemetry_sdk::Resource::builder_empty().build(), Duration::from_secs(1));
+    let exporter = Exporter::start(nobody.expect("an address"), None, Conventions::default(), &resource, timeout);
+    let mut log = Told(Vec::new());
+    log.case("c", 1, 0, 0, started("single"));
+    log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
+    // Events of up to 8 KiB for each span wait as they are; larger ones become spans at once.
+    for bytes in [6_000, 100_000] {
+        log.0[0].bytes = bytes;
+        let mut grouper = Grouper::new(&run(false), Style::default());
+        for _ in 0..3 {
+            let before = exporter.dropped();
+            for _ in 0..3_000 {
+                log.0.iter().flat_map(|stored| grouper.take(stored)).for_each(|group| exporter.offer(group));
+            }
+            assert!(!exporter.has_room(1_200), "{} spans wait", exporter.waiting());
+            let begun = tokio::time::Instant::now();
+            while exporter.dropped() < before + 3_000 {
+                assert!(begun.elapsed() < Duration::from_secs(100_000), "{} are lost", exporter.dropped() - before);
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            assert_eq!(exporter.waiting(), 0);
+            assert!(exporter.has_room(AHEAD), "bytes of what is gone still count");
+        }
+    }
 }
