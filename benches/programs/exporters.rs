@@ -37,7 +37,7 @@ pub(crate) fn exporters() {
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
     let mut cpu: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
     let mut last: Vec<String> = vec![String::new(); kinds.len()];
-    for round in 0..rounds {
+    for round in 1..=rounds {
         let mut order: Vec<usize> = (0..kinds.len()).collect();
         fastrand::shuffle(&mut order);
         for kind in order {
@@ -62,6 +62,9 @@ pub(crate) fn exporters() {
             drop(daemon);
             std::fs::remove_dir_all(folder.join(data)).expect("removes");
         }
+        // What was measured is not lost with the process.
+        let took: Vec<String> = times.iter().map(|it| format!("{:.2}", it[round - 1].as_secs_f64())).collect();
+        println!("  round {round}: {} s", took.join(", "));
     }
     let without = median([times[0].as_slice(), times[1].as_slice()].concat()).as_secs_f64();
     for ((((kind, receiver), last), times), cpu) in kinds.iter().zip(last).zip(times).zip(cpu) {
