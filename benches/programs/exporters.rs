@@ -1,8 +1,14 @@
-//! What exporting traces costs a run: with receivers that are not there, do not answer, or refuse; and with one that takes them.
+//! What exporting traces costs a run: with receivers that are not there, do not answer, refuse or are slow; and with
+//! one that takes them.
 
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
 
 use super::runs::run;
 use super::{DAEMON, SIDECAR, Server, cases, median, place};
@@ -26,12 +32,14 @@ pub(crate) fn exporters() {
     let refusing = Server::start(SIDECAR, folder, &["script", "agent.json"]);
     // Another daemon takes spans; of no run of its own, so it has little to do with them.
     let taking = Server::start(DAEMON, folder, &["--data-dir", "taking"]);
+    let (slow, _runtime) = slow();
     let kinds = [
         ("nothing is exported", None),
         ("nothing is exported, again", None),
         ("nobody is there", Some("127.0.0.1:9")),
         ("it does not answer", Some(silent.as_str())),
         ("it refuses", Some(refusing.address.as_str())),
+        ("it takes a second for each export", Some(slow.as_str())),
         ("it takes them", Some(taking.address.as_str())),
     ];
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); kinds.len()];
@@ -71,9 +79,34 @@ pub(crate) fn exporters() {
         let took = median(times).as_secs_f64();
         let cpu = median(cpu).as_micros() / COUNT as u128;
         let more = 100.0 * (took / without - 1.0);
-        let bound = if receiver.is_some() && !kind.contains("takes") { " (has to be at most 3)" } else { "" };
+        let bound = if receiver.is_some() && *kind != "it takes them" { " (has to be at most 3)" } else { "" };
         println!("  {COUNT} cases, {kind}: {took:.2} s, {more:+.1} %{bound}; {cpu} µs of CPU a case; {last}");
     }
+}
+
+/// A receiver that takes what it gets, a second later.
+struct Slow;
+
+#[tonic::async_trait]
+impl TraceService for Slow {
+    async fn export(
+        &self,
+        _request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+/// Where the slow receiver is; it ends with its runtime.
+fn slow() -> (String, tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Slow));
+    runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    (address, runtime)
 }
 
 /// A number of spans, as the daemon counts them.
