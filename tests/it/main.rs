@@ -13,6 +13,7 @@
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
+//! - `reports`: programs made from what people reported of others
 //! - `traces`: what leaves the daemon and comes in as spans, with Arize Phoenix as the receiver, set up by
 //!   `scripts/setup-phoenix.sh`
 
@@ -34,6 +35,7 @@ mod processes;
 mod programs;
 mod python;
 mod replays;
+mod reports;
 mod scenarios;
 mod script_tests;
 mod scripts;

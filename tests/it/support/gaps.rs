@@ -12,7 +12,7 @@ pub(crate) struct Gaps {
 }
 
 /// What a name in the list may begin with, over all runners.
-const PREFIXES: &[&str] = &["contract/", "framework/", "scenario/"];
+const PREFIXES: &[&str] = &["contract/", "framework/", "scenario/", "report/"];
 
 impl Gaps {
     /// Reads the list: one name a line, `#` starts a comment.
