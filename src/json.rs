@@ -9,6 +9,8 @@
 //! `JSON.stringify` and [`number_text`] is `String(number)`, both with one exception: an integer written without
 //! fraction or exponent keeps all its digits.
 
+pub mod blocks;
+
 use std::fmt::{self, Write as _};
 
 /// Most values of a text that is only checked: what is made of it later has to fit somewhere.
@@ -84,6 +86,18 @@ impl Json {
     /// As [`Json::parse`].
     pub fn parse_from_line(text: &str, line: u32) -> Result<Self, ParseError> {
         Parser { text, pos: 0, line, line_start: 0, spans: None, checks: None }.document()
+    }
+
+    /// Parses the value that a text begins with, whatever stands behind it, and says how many bytes it has, white space before
+    /// it included.
+    ///
+    /// # Errors
+    /// As [`Json::parse`].
+    pub fn parse_beginning(text: &str) -> Result<(Self, usize), ParseError> {
+        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: None };
+        parser.skip_space();
+        let value = parser.value(0)?;
+        Ok((value, parser.pos))
     }
 
     /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a text of somebody who means harm can be looked at before it

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::contract::unsettled;
 use super::snapshot;
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
+use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
 use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Stored};
 use crate::suite::path::JsonPath;
@@ -364,25 +365,6 @@ fn text_of(value: &Json) -> Cow<'_, str> {
     }
 }
 
-/// The JSON in an answer: the whole of it, else the first fenced block, tagged json or not at all, that holds an object or
-/// a list.
-#[must_use]
-pub fn json_in(text: &str) -> Option<Json> {
-    if let Ok(json) = Json::parse(text) {
-        return Some(json);
-    }
-    let mut lines = text.split_inclusive('\n');
-    while let Some(line) = lines.next() {
-        let Some(tag) = line.trim_start().strip_prefix("```") else { continue };
-        let is_json = matches!(tag.trim().to_ascii_lowercase().as_str(), "" | "json");
-        let block: String = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```")).collect();
-        if is_json && let Ok(json @ Json { value: Value::Object(_) | Value::Array(_), .. }) = Json::parse(&block) {
-            return Some(json);
-        }
-    }
-    None
-}
-
 fn clip(text: &str) -> String {
     const MOST: usize = 200;
     match text.char_indices().nth(MOST) {
@@ -395,23 +377,6 @@ fn clip(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::conversation::JsonText;
-
-    #[test]
-    fn json_is_found_where_agents_put_it() {
-        for (text, found) in [
-            ("{\"a\":1}", Some("{\"a\":1}")),
-            ("3", Some("3")),
-            ("Here:\n```json\n[1]\n```\nbye", Some("[1]")),
-            ("```\n{\"a\":1}\n```", Some("{\"a\":1}")),
-            ("```python\n[1]\n```\n  ```JSON  \n[2]\n```", Some("[2]")),
-            ("```json\n3\n```\n```json\n[4]\n```", Some("[4]")),
-            ("```json\n[5]", Some("[5]")),
-            ("see {\"a\":1}", None),
-            ("", None),
-        ] {
-            assert_eq!(json_in(text).map(|json| json.stringify()).as_deref(), found, "{text}");
-        }
-    }
 
     #[test]
     fn a_pattern_that_takes_too_long_decides_nothing() {

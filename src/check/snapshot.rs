@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::framework::json_in;
+use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
 use crate::suite::claim::Compare;
 
