@@ -12,8 +12,8 @@ use crate::conversation::{
     AgentCard, AgentEvent, CancelReason, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome, Usage,
 };
 use crate::plan::RunSpec;
-use crate::suite::Labels;
 use crate::suite::staleness::Staleness;
+use crate::suite::{Labels, ModeKind, Tier};
 use crate::trace::{Attempted, RunTrace};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::{GateResult, Passage};
@@ -103,8 +103,8 @@ pub enum Payload {
     },
     /// A case is being sent to the agent.
     CaseStarted {
-        /// `single` or `stubbed`.
-        mode: String,
+        /// How it is run.
+        mode: ModeKind,
         /// What happens to the tools.
         tool_mode: ToolMode,
         /// Id of the call, unique for case and attempt.
@@ -399,8 +399,8 @@ pub struct SuiteInfo {
     pub path: String,
     /// What the suite is about.
     pub tool_name: String,
-    /// `golden`, `labeled` or `regression`.
-    pub tier: String,
+    /// Its tier.
+    pub tier: Tier,
     /// First 12 hexadecimal digits of SHA-256 over the bytes of the file.
     pub eval_file_hash: String,
     /// Number of selected cases.

@@ -11,7 +11,7 @@ use crate::suite::cases::{Head, LoadError};
 use crate::suite::script::Hooks;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Case, Dialect, Suite};
+use crate::suite::{Case, Dialect, Suite, Tier};
 use crate::trace::TraceParent;
 use crate::usage::Prices;
 use crate::verdict::gate::Gate;
@@ -43,7 +43,7 @@ pub struct RunSpec {
     /// Exactly these cases, by suite path and id. Empty: no restriction.
     pub cases: Vec<(String, String)>,
     /// Only suites of one of these tiers. Empty: no restriction.
-    pub tiers: Vec<String>,
+    pub tiers: Vec<Tier>,
     /// Only cases of one of these difficulties. Empty: no restriction.
     pub difficulties: Vec<String>,
     /// Only cases with one of these tags. Empty: no restriction.
@@ -242,7 +242,7 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
     let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
     let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
     let selected = |suite: &Suite, case: &Head| {
-        (spec.tiers.is_empty() || spec.tiers.iter().any(|tier| tier == suite.tier.name()))
+        (spec.tiers.is_empty() || spec.tiers.contains(&suite.tier))
             && (spec.difficulties.is_empty()
                 || case.labels.difficulty.as_ref().is_some_and(|d| spec.difficulties.contains(d)))
             && (spec.tags.is_empty() || case.labels.tags.iter().any(|tag| spec.tags.contains(tag)))

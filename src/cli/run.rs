@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use uuid::Uuid;
 
 use super::agents::key_value;
@@ -23,10 +24,10 @@ use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, Replay, RunS
 use crate::report::console::Look;
 use crate::report::{Tracing, printable, printable_json, repeats, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
-use crate::suite::Defaults;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
+use crate::suite::{Defaults, Tier};
 use crate::trace::{captures_content, check_template};
 use crate::usage::Prices;
 use crate::verdict::gate::{Gate, Rate};
@@ -188,8 +189,8 @@ pub(super) struct RunArgs {
     run: Option<String>,
 
     /// Run only suites of this tier; may be given several times
-    #[arg(long, value_name = "TIER", value_parser = ["golden", "labeled", "regression"])]
-    tier: Vec<String>,
+    #[arg(long, value_name = "TIER", value_parser = tiers())]
+    tier: Vec<Tier>,
 
     /// Run only cases of this difficulty, such as edge; may be given several times
     #[arg(long, value_name = "WORD")]
@@ -297,6 +298,12 @@ pub(super) struct RunArgs {
     /// What models cost; a setting without a flag
     #[arg(skip)]
     prices: Prices,
+}
+
+/// The names of the tiers, each read as its tier.
+fn tiers() -> impl TypedValueParser<Value = Tier> {
+    let names = [Tier::Golden, Tier::Labeled, Tier::Regression].map(Tier::name);
+    PossibleValuesParser::new(names).map(|name| Tier::named(&name).unwrap_or(Tier::Golden))
 }
 
 /// See [`RunArgs::trace_url`].
@@ -575,7 +582,7 @@ fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliEr
             "suite": planned.suite.path,
             "id": case.id,
             "name": case.description,
-            "mode": case.mode.name(),
+            "mode": case.mode.kind().name(),
             "messages_count": case.messages.len(),
             "skip": case.skip,
         });

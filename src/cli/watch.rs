@@ -58,7 +58,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
         Payload::CasePlanned { .. } | Payload::AgentDescribed(_) | Payload::CallEnded(_) => return None,
-        Payload::CaseStarted { mode, .. } => format!("started ({})", printable(mode)),
+        Payload::CaseStarted { mode, .. } => format!("started ({})", mode.name()),
         Payload::Agent(agent) => match &agent.kind {
             AgentEventKind::ToolStarted { call, .. } => {
                 tools.insert((case, call.call_id.clone()), call.name.clone());

@@ -89,7 +89,7 @@ fn labels_line(labels: &Labels) -> String {
 #[must_use]
 pub fn summary(suite: &SuiteInfo, lines: &[&Line], warnings: &[String], look: Look) -> String {
     let mut out = String::new();
-    let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier);
+    let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier.name());
     let rule = RULE.min(look.width);
     let title = clip(&title, rule.saturating_sub(3).max(20));
     let rest = "═".repeat(rule.saturating_sub(title.width()).max(3));
@@ -258,6 +258,7 @@ pub fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::Tier;
 
     fn line(id: &str, name: &str, millis: u64, outcome: Outcome, error: Option<&str>) -> Line {
         Line {
@@ -280,7 +281,7 @@ mod tests {
         SuiteInfo {
             path: "evals/get_weather.golden.json".to_owned(),
             tool_name: "get_weather".to_owned(),
-            tier: "golden".to_owned(),
+            tier: Tier::Golden,
             eval_file_hash: String::new(),
             cases: 6,
             warnings: Vec::new(),

@@ -188,6 +188,7 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::Tier;
 
     fn entry(id: &str, name: &str, counts: &str, seconds: &str) -> Entry {
         Entry {
@@ -209,7 +210,7 @@ mod tests {
         SuiteInfo {
             path: "./tests/expense.jsonl".to_owned(),
             tool_name: "expense".to_owned(),
-            tier: "golden".to_owned(),
+            tier: Tier::Golden,
             eval_file_hash: String::new(),
             cases: 3,
             warnings: Vec::new(),

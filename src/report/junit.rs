@@ -44,7 +44,7 @@ impl Report for Junit {
         suite.failures = number(totals.failed);
         suite.errors = number(totals.errored);
         // One without anything in it would have no end of its own.
-        suite.add_property(("tier", info.tier.as_str()));
+        suite.add_property(("tier", info.tier.name()));
         between(suite, SUITE, SUITE_END)
     }
 

@@ -398,7 +398,7 @@ impl Section {
         let info = &self.info;
         let tally = if self.is_only { String::new() } else { format!(": {}", tally(&self.totals)) };
         let tool = code(&info.tool_name, MAX_SHORT);
-        let title = format!("\n### {}\n\n{tool}, {} evals{tally}\n", code(&info.path, MAX_SHORT), info.tier);
+        let title = format!("\n### {}\n\n{tool}, {} evals{tally}\n", code(&info.path, MAX_SHORT), info.tier.name());
         let mut page = Page { text: title, most };
         // What follows the cases is short, and must not fall off.
         let mut remarks = Page { text: String::new(), most: most / 2 };

@@ -8,8 +8,8 @@ use crate::conversation::{
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
 use crate::stats::Tally;
-use crate::suite::Labels;
 use crate::suite::staleness::{Staleness, StalenessWarning};
+use crate::suite::{Labels, Tier};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::{Answer, GateResult, Passage, RateComparison, Test};
 use crate::verdict::{
@@ -116,7 +116,7 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Log) {
     let suite = SuiteInfo {
         path: "evals/a.golden.json".to_owned(),
         tool_name: "demo".to_owned(),
-        tier: "golden".to_owned(),
+        tier: Tier::Golden,
         eval_file_hash: "0123456789ab".to_owned(),
         cases: total,
         warnings: Vec::new(),

@@ -74,7 +74,7 @@ impl Report for Json {
 struct Head<'a> {
     run_id: &'a str,
     timestamp: String,
-    tier: &'a str,
+    tier: &'static str,
     tool_name: &'a str,
     agent_endpoint: &'a str,
     agent_id: &'a str,
@@ -114,7 +114,7 @@ impl<'a> Head<'a> {
         Self {
             run_id: &run.run_id,
             timestamp: run.created_at.to_string(),
-            tier: &suite.tier,
+            tier: suite.tier.name(),
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
             agent_id: &run.spec.agent_id,

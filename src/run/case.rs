@@ -143,8 +143,7 @@ async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result
     let case = &*loaded.case;
     let tool_mode = if matches!(case.mode, Mode::Stubbed { .. }) { ToolMode::Stub } else { shared.spec.tool_mode };
     let invocation_id = Uuid::new_v4().to_string();
-    let started =
-        Payload::CaseStarted { mode: case.mode.name().to_owned(), tool_mode, invocation_id: invocation_id.clone() };
+    let started = Payload::CaseStarted { mode: case.mode.kind(), tool_mode, invocation_id: invocation_id.clone() };
     shared.journal.case(case_ref, 0, started).await?;
     let timeout = shared.spec.timeout_of(case, loaded.suite.dialect);
     let time = timeout.duration;

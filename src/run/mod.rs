@@ -574,7 +574,7 @@ pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
     let infos = plan.suites.iter().map(|suite| SuiteInfo {
         path: suite.path.clone(),
         tool_name: suite.tool_name.clone(),
-        tier: suite.tier.name().to_owned(),
+        tier: suite.tier,
         eval_file_hash: suite.file_hash.clone(),
         staleness: None,
         comparison: None,

@@ -14,7 +14,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection as _, Row as _, SqlSafeStr as _};
 
 use super::StoreError;
-use crate::event::Run;
+use crate::event::{Run, State};
 use crate::verdict::{Blame, Cause, Outcome};
 use crate::wire::control as pb;
 use crate::wire::run::{run_from_proto, run_to_proto};
@@ -125,8 +125,8 @@ pub struct Filter {
     pub suite: Option<String>,
     /// Only those with all of these labels.
     pub labels: Vec<(String, String)>,
-    /// Only those in one of these states, by their names. Empty: all.
-    pub states: Vec<String>,
+    /// Only those in one of these states. Empty: all.
+    pub states: Vec<State>,
     /// Only those that were created at this time or later.
     pub since: Option<Timestamp>,
     /// Only those that were created before this time.
@@ -331,7 +331,7 @@ impl Database {
             let first = texts.len() + 1;
             let places: Vec<String> = (first..).take(filter.states.len()).map(|place| format!("${place}")).collect();
             conditions.push(format!("state IN ({})", places.join(", ")));
-            texts.extend(filter.states.iter().cloned());
+            texts.extend(filter.states.iter().map(|state| state.name().to_owned()));
         }
         let mut times = Vec::new();
         for (condition, at) in [("created_at >=", filter.since), ("created_at <", filter.until)] {

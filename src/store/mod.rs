@@ -256,8 +256,8 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn going_on(&self) -> Result<Vec<Run>, StoreError> {
-        let states = [State::Queued, State::Running, State::Cancelling].map(|state| state.name().to_owned());
-        let filter = Filter { states: states.into(), ..Filter::default() };
+        let states = vec![State::Queued, State::Running, State::Cancelling];
+        let filter = Filter { states, ..Filter::default() };
         let (mut runs, _) = self.database.runs(&filter, usize::from(u16::MAX)).await?;
         runs.reverse();
         Ok(runs)

@@ -292,14 +292,55 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Which of the modes it is.
+    #[must_use]
+    pub const fn kind(&self) -> ModeKind {
+        match self {
+            Self::Single => ModeKind::Single,
+            Self::Stubbed { .. } => ModeKind::Stubbed,
+            Self::Dynamic(_) => ModeKind::Dynamic,
+            Self::Test(_) => ModeKind::ScriptTest,
+        }
+    }
+}
+
+/// How a case is run, without what it is run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeKind {
+    /// See [`Mode::Single`].
+    Single,
+    /// See [`Mode::Stubbed`].
+    Stubbed,
+    /// See [`Mode::Dynamic`].
+    Dynamic,
+    /// See [`Mode::Test`].
+    ScriptTest,
+}
+
+impl ModeKind {
     /// The word used in events and reports.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
-            Self::Stubbed { .. } => "stubbed",
-            Self::Dynamic(_) => "dynamic",
-            Self::Test(_) => "script_test",
+            Self::Stubbed => "stubbed",
+            Self::Dynamic => "dynamic",
+            Self::ScriptTest => "script_test",
+        }
+    }
+
+    /// The mode of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Single, Self::Stubbed, Self::Dynamic, Self::ScriptTest].into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Whether a case of it may call agents several times, each time in a turn of its own.
+    #[must_use]
+    pub const fn has_turns(self) -> bool {
+        match self {
+            Self::Dynamic | Self::ScriptTest => true,
+            Self::Single | Self::Stubbed => false,
         }
     }
 }

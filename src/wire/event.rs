@@ -13,7 +13,7 @@ use super::value::{WireError, duration_from_proto, duration_to_proto, some_text,
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
 use crate::conversation::{CancelReason, Failure, JsonText, SpanEvidence};
 use crate::event::{Asked, CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
-use crate::suite::Labels;
+use crate::suite::{Labels, ModeKind};
 
 /// An event of a run's log.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn run_event_to_proto(event: &RunEvent) -> pb::RunEvent {
         }),
         Payload::CaseStarted { mode, tool_mode, invocation_id } => Wire::CaseStarted(pb::CaseStarted {
             name: String::new(),
-            mode: mode.clone(),
+            mode: mode.name().to_owned(),
             tool_mode: tool_mode_to_proto(*tool_mode).into(),
             invocation_id: invocation_id.clone(),
         }),
@@ -94,7 +94,7 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
         }
         Some(Wire::CaseStarted(started)) => Payload::CaseStarted {
             tool_mode: tool_mode_from_proto(started.tool_mode)?,
-            mode: started.mode,
+            mode: mode_from_proto(&started.mode)?,
             invocation_id: started.invocation_id,
         },
         Some(Wire::AgentEvent(event)) => Payload::Agent(event_from_proto(event)?),
@@ -136,6 +136,13 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
     });
     let at = time_from_proto(event.at, "event.at")?;
     Ok(Some(RunEvent { sequence: event.sequence, at, case, turn: event.turn, payload }))
+}
+
+/// A mode. Some places called that of script tests `test` once.
+fn mode_from_proto(name: &str) -> Result<ModeKind, WireError> {
+    let name = if name == "test" { ModeKind::ScriptTest.name() } else { name };
+    let unknown = || WireError::new("event.case_started.mode", format!("{name:?} is no known mode"));
+    ModeKind::named(name).ok_or_else(unknown)
 }
 
 fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
@@ -321,6 +328,7 @@ mod tests {
     };
     use crate::event::{Run, State, SuiteInfo};
     use crate::plan::RunSpec;
+    use crate::suite::Tier;
     use crate::suite::staleness::{Staleness, StalenessWarning};
     use crate::suite::timeout::Timeout;
     use crate::trace::{SpanId, TraceId, TraceParent};
@@ -346,7 +354,7 @@ mod tests {
                 bundle: [7; 32],
                 bundle_size: 9,
                 case_patterns: vec!["a.*".to_owned()],
-                tiers: vec!["golden".to_owned()],
+                tiers: vec![Tier::Golden, Tier::Regression],
                 difficulties: vec!["edge".to_owned()],
                 tags: vec!["eu".to_owned()],
                 check_arguments: true,
@@ -416,7 +424,7 @@ mod tests {
             suites: vec![SuiteInfo {
                 path: "s.json".to_owned(),
                 tool_name: "t".to_owned(),
-                tier: "golden".to_owned(),
+                tier: Tier::Labeled,
                 eval_file_hash: "abc".to_owned(),
                 cases: 5,
                 warnings: vec!["odd".to_owned()],
@@ -447,6 +455,20 @@ mod tests {
             duration: outcome.is_some().then_some(Duration::from_micros(1)),
             outcome,
         }
+    }
+
+    #[test]
+    fn modes_are_read_under_all_their_names() {
+        for (name, mode) in [
+            ("single", ModeKind::Single),
+            ("stubbed", ModeKind::Stubbed),
+            ("dynamic", ModeKind::Dynamic),
+            ("script_test", ModeKind::ScriptTest),
+            ("test", ModeKind::ScriptTest),
+        ] {
+            assert_eq!(mode_from_proto(name).expect("is known"), mode);
+        }
+        assert!(mode_from_proto("other").is_err());
     }
 
     /// Everything that can stand in a log comes back from the wire as it was.
@@ -579,7 +601,7 @@ mod tests {
                 },
             },
             Payload::CaseStarted {
-                mode: "single".to_owned(),
+                mode: ModeKind::ScriptTest,
                 tool_mode: ToolMode::Stub,
                 invocation_id: "i".to_owned(),
             },

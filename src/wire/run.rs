@@ -11,6 +11,7 @@ use super::value::{
     usage_to_proto,
 };
 use crate::event::{Run, State, SuiteInfo};
+use crate::suite::Tier;
 use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::verdict::Totals;
 use crate::verdict::baseline::Comparison;
@@ -47,12 +48,12 @@ pub fn run_to_proto(run: &Run) -> pb::Run {
     }
 }
 
-/// The names of states.
+/// Reads states.
 ///
 /// # Errors
 /// For one that is not known.
-pub fn states_from_proto(states: &[i32]) -> Result<Vec<String>, WireError> {
-    let name = |state: &i32| match pb::run::State::try_from(*state) {
+pub fn states_from_proto(states: &[i32]) -> Result<Vec<State>, WireError> {
+    let known = |state: &i32| match pb::run::State::try_from(*state) {
         Ok(pb::run::State::Queued) => Ok(State::Queued),
         Ok(pb::run::State::Running) => Ok(State::Running),
         Ok(pb::run::State::Cancelling) => Ok(State::Cancelling),
@@ -62,7 +63,7 @@ pub fn states_from_proto(states: &[i32]) -> Result<Vec<String>, WireError> {
         Ok(pb::run::State::Errored) => Ok(State::Errored),
         Ok(pb::run::State::Unspecified) | Err(_) => Err(WireError::new("states", format!("{state} is no known state"))),
     };
-    states.iter().map(|state| Ok(name(state)?.name().to_owned())).collect()
+    states.iter().map(known).collect()
 }
 
 /// Reads a run.
@@ -105,7 +106,7 @@ fn suite_to_proto(suite: &SuiteInfo) -> pb::SuiteInfo {
     pb::SuiteInfo {
         path: suite.path.clone(),
         tool_name: suite.tool_name.clone(),
-        tier: suite.tier.clone(),
+        tier: suite.tier.name().to_owned(),
         eval_file_hash: suite.eval_file_hash.clone(),
         cases: suite.cases,
         warnings: suite.warnings.clone(),
@@ -135,7 +136,8 @@ fn suite_from_proto(suite: pb::SuiteInfo) -> SuiteInfo {
     SuiteInfo {
         path: suite.path,
         tool_name: suite.tool_name,
-        tier: suite.tier,
+        // Only a newer version knows more tiers, and none is all that older ones could say.
+        tier: Tier::named(&suite.tier).unwrap_or(Tier::Golden),
         eval_file_hash: suite.eval_file_hash,
         cases: suite.cases,
         warnings: suite.warnings,

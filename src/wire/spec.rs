@@ -9,6 +9,7 @@ use super::gate::{gate_from_proto, gate_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text};
 use crate::conversation::ToolMode;
 use crate::plan::{MAX_CONCURRENCY, MAX_REPEATS, MAX_RETRIES, Replay, RunSpec};
+use crate::suite::Tier;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::timeout::{MAX_TIMEOUT, Timeout};
 use crate::trace::{TraceHeaders, TraceParent, check_template};
@@ -56,7 +57,7 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         all_assertions: spec.all_assertions,
         tool_mode: tool_mode_to_proto(spec.tool_mode).into(),
         cases: cases.collect(),
-        tiers: spec.tiers.clone(),
+        tiers: spec.tiers.iter().map(|tier| tier.name().to_owned()).collect(),
         difficulties: spec.difficulties.clone(),
         tags: spec.tags.clone(),
         check_arguments: spec.check_arguments,
@@ -186,7 +187,7 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             }
             mode @ (ToolMode::Live | ToolMode::RoutingOnly) => mode,
         },
-        tiers: spec.tiers,
+        tiers: tiers_from_proto(&spec.tiers)?,
         difficulties: spec.difficulties,
         tags: spec.tags,
         check_arguments: spec.check_arguments,
@@ -207,6 +208,16 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         },
         capture_content: spec.capture_content,
     })
+}
+
+/// The tiers that are known: a suite is of no other, so others select nothing.
+fn tiers_from_proto(names: &[String]) -> Result<Vec<Tier>, WireError> {
+    let known: Vec<Tier> = names.iter().filter_map(|name| Tier::named(name)).collect();
+    match names.first() {
+        // No tier at all would select everything.
+        Some(unknown) if known.is_empty() => Err(WireError::new("spec.tiers", format!("{unknown:?} is no tier"))),
+        _ => Ok(known),
+    }
 }
 
 fn trace_parent_from_proto(parent: pb::TraceParent) -> Result<TraceParent, WireError> {

@@ -154,7 +154,7 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
                 && run.exit_code() != 3
                 && run.spec.agent_id == wanted.agent;
             for suite in run.suites.iter().filter(|_| is_ours) {
-                if wanted.wants(&suite.tool_name, &suite.tier) {
+                if wanted.wants(&suite.tool_name, suite.tier.name()) {
                     let text = from_daemon(client, &run.run_id, &suite.path).await?;
                     if let Some(result) = String::from_utf8(text).ok().and_then(Found::of) {
                         wanted.offer(result);

@@ -14,10 +14,11 @@ use super::content::{answer_of, instructions, messages};
 use super::steps::{Steps, Told};
 use super::{
     Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MAX_STUBS, MIN_CONTENT, Subject, clock, error, failure_kind,
-    failure_text, finish_reason, happened, is_dialogue, name, named, otel_span_id, span, strings, text, times, tokens,
+    failure_text, finish_reason, happened, has_turns, name, named, otel_span_id, span, strings, text, times, tokens,
 };
 use crate::conversation::{AgentEvent, AgentEventKind, Finished, Message, Role, ToolMode, ToolOutcome};
 use crate::event::{CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
+use crate::suite::ModeKind;
 use crate::trace::SpanId;
 use crate::verdict::{AssertionResult, CaseResult, Outcome};
 use crate::wire::value::code_name;
@@ -41,7 +42,7 @@ pub(super) struct Attempt<'a> {
     questions: Vec<(u32, usize)>,
     /// Turns, with when they began and ended.
     turns: Vec<(u32, SystemTime, SystemTime)>,
-    is_dialogue: bool,
+    has_turns: bool,
     /// Bytes of content that still have room.
     room: Cell<usize>,
     /// Whether content was left out that had none.
@@ -65,10 +66,10 @@ impl<'a> Attempt<'a> {
         let Some(case) = &first.case else { return Vec::new() };
         let (mode, tool_mode, first_call) = match &first.payload {
             Payload::CaseStarted { mode, tool_mode, invocation_id } => {
-                (mode.as_str(), *tool_mode, invocation_id.as_str())
+                (Some(*mode), *tool_mode, invocation_id.as_str())
             }
             // It was never started.
-            _ => ("", ToolMode::Live, ""),
+            _ => (None, ToolMode::Live, ""),
         };
         let mut attempt = Self {
             subject,
@@ -82,7 +83,7 @@ impl<'a> Attempt<'a> {
             calls: Vec::new(),
             questions: Vec::new(),
             turns: Vec::new(),
-            is_dialogue: is_dialogue(&first.payload),
+            has_turns: has_turns(&first.payload),
             room: Cell::new(MAX_CONTENT_OF_ALL),
             is_cut: Cell::new(false),
         };
@@ -122,7 +123,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The span of the case, and of its turns.
-    fn finish(mut self, mode: &str, result: Option<&CaseResult>, end: Timestamp) -> Vec<SpanData> {
+    fn finish(mut self, mode: Option<ModeKind>, result: Option<&CaseResult>, end: Timestamp) -> Vec<SpanData> {
         let subject = self.subject;
         for (turn, position) in std::mem::take(&mut self.questions) {
             let conversation = self.conversation(turn);
@@ -150,9 +151,7 @@ impl<'a> Attempt<'a> {
             KeyValue::new(name::CASE_ATTEMPT, i64::from(self.case.attempt)),
             KeyValue::new(name::CASE_REPEAT, i64::from(self.case.repeat)),
         ];
-        if !mode.is_empty() {
-            span.attributes.push(text(name::CASE_MODE, mode));
-        }
+        span.attributes.extend(mode.map(|mode| KeyValue::new(name::CASE_MODE, mode.name())));
         if self.is_cut.get() {
             span.attributes.push(KeyValue::new(name::CONTENT_LEFT_OUT, true));
         }
@@ -217,7 +216,7 @@ impl<'a> Attempt<'a> {
 
     /// What the span of a call in this turn hangs below; the turn lasts as long as its calls.
     fn parent(&mut self, turn: u32, began: SystemTime, ended: SystemTime) -> SpanId {
-        if !self.is_dialogue || turn == 0 {
+        if !self.has_turns || turn == 0 {
             return self.case_span;
         }
         match self.turns.iter_mut().find(|(known, ..)| *known == turn) {

@@ -303,7 +303,7 @@ impl Grouper {
 
 /// How many spans events become, without making them.
 fn count(subject: &Subject, events: &[Arc<RunEvent>]) -> usize {
-    let is_dialogue = events.first().is_some_and(|event| is_dialogue(&event.payload));
+    let has_turns = events.first().is_some_and(|event| has_turns(&event.payload));
     let (mut count, mut steps, mut told, mut turns) = (1, 0, false, Vec::new());
     for event in events {
         match &event.payload {
@@ -324,7 +324,7 @@ fn count(subject: &Subject, events: &[Arc<RunEvent>]) -> usize {
             Payload::PartySaid(_) => count += 1,
             _ => continue,
         }
-        if is_dialogue && event.turn > 0 && !turns.contains(&event.turn) {
+        if has_turns && event.turn > 0 && !turns.contains(&event.turn) {
             turns.push(event.turn);
         }
     }
@@ -349,8 +349,8 @@ fn tells_a_call(said: &Payload) -> bool {
 }
 
 /// Whether a case has several turns.
-fn is_dialogue(started: &Payload) -> bool {
-    matches!(started, Payload::CaseStarted { mode, .. } if matches!(mode.as_str(), "dynamic" | "test"))
+fn has_turns(started: &Payload) -> bool {
+    matches!(started, Payload::CaseStarted { mode, .. } if mode.has_turns())
 }
 
 /// The span of a run that is over.

@@ -11,9 +11,10 @@ use crate::conversation::{
 };
 use crate::event::{Asked, PartyRole, PartySaid, Said};
 use crate::plan::RunSpec;
+use crate::suite::ModeKind;
 use crate::telemetry::export::{AHEAD, Exporter};
 use crate::trace::{TraceHeaders, TraceParent};
-use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Opinion, Outcome, Totals, Turn};
 
 const RUN_ID: &str = "0192f0c1-2d3e-7a4b-8c5d-6e7f8091a2b3";
 
@@ -69,8 +70,8 @@ impl Told {
     }
 }
 
-fn started(mode: &str) -> Payload {
-    Payload::CaseStarted { mode: mode.to_owned(), tool_mode: ToolMode::Stub, invocation_id: "i1".to_owned() }
+fn started(mode: ModeKind) -> Payload {
+    Payload::CaseStarted { mode, tool_mode: ToolMode::Stub, invocation_id: "i1".to_owned() }
 }
 
 fn agent(elapsed: u64, kind: AgentEventKind) -> Payload {
@@ -168,9 +169,9 @@ fn log(content: bool) -> (Run, Told) {
     };
     log.run(1, Payload::AgentDescribed(Box::new(card)));
     // A case that a daemon left behind.
-    log.case("single", 1, 2, 0, started("single"));
+    log.case("single", 1, 2, 0, started(ModeKind::Single));
     // Its second attempt fails, its third passes.
-    log.case("single", 2, 10, 0, started("single"));
+    log.case("single", 2, 10, 0, started(ModeKind::Single));
     log.case(
         "single",
         2,
@@ -257,7 +258,7 @@ fn log(content: bool) -> (Run, Told) {
             ],
         ))),
     );
-    log.case("single", 3, 40, 0, started("single"));
+    log.case("single", 3, 40, 0, started(ModeKind::Single));
     log.case("single", 3, 48, 1, ended("i3", 41, 6, None));
     log.case(
         "single",
@@ -270,7 +271,7 @@ fn log(content: bool) -> (Run, Told) {
         ))),
     );
     // A dialogue whose agent exports its own spans, and fails in the end.
-    log.case("dialogue", 1, 60, 0, started("dynamic"));
+    log.case("dialogue", 1, 60, 0, started(ModeKind::Dynamic));
     log.case("dialogue", 1, 66, 1, party("user", 61, Said::Input(Some(Message::user("Hi")), false)));
     log.case(
         "dialogue",
@@ -318,6 +319,16 @@ fn log(content: bool) -> (Run, Told) {
         0,
         Payload::CaseFinished(Box::new(CaseResult { checkpoints, ..result(Outcome::Errored, Vec::new()) })),
     );
+    // A script test calls the agent twice.
+    log.case("TestTwice", 1, 93, 0, started(ModeKind::ScriptTest));
+    let said = |input: &str| Payload::TurnFinished(Turn { input: input.to_owned(), output: "yes".to_owned() });
+    for (turn, id, began) in [(1, "i7", 94), (2, "i8", 96)] {
+        let called = AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false };
+        log.case("TestTwice", 1, began, turn, agent(1, called));
+        log.case("TestTwice", 1, began + 1, turn, ended(id, began, 1, None));
+        log.case("TestTwice", 1, began + 1, turn, said("and?"));
+    }
+    log.case("TestTwice", 1, 98, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
     // One that was never begun.
     log.case("left out", 1, 92, 0, Payload::CaseFinished(Box::new(result(Outcome::Skipped, Vec::new()))));
     let over = Run { state: State::Failed, finished_at: Some(at(100)), ..run.clone() };
@@ -425,7 +436,7 @@ fn attempts_are_passed_over_as_a_whole() {
     // Two attempts with a call each, two tools, a model turn and a validator; nothing is known of one that was cut off.
     assert_eq!((lost, grouper.passed_over.len(), grouper.open.len()), (8, 0, 0), "{names:?}");
     let cases = names.iter().filter(|name| *name == "test_case").count();
-    assert_eq!((cases, names.last().map(String::as_str)), (2, Some("test_suite_run")), "{names:?}");
+    assert_eq!((cases, names.last().map(String::as_str)), (3, Some("test_suite_run")), "{names:?}");
 }
 
 #[test]
@@ -444,7 +455,7 @@ fn spans_make_one_tree() {
 #[test]
 fn impossible_times() {
     let mut log = Told(Vec::new());
-    log.case("c", 1, 0, 0, started("single"));
+    log.case("c", 1, 0, 0, started(ModeKind::Single));
     for elapsed in [Duration::MAX, Duration::ZERO] {
         let said = |kind| Payload::Agent(AgentEvent { seq: 1, elapsed: Some(elapsed), kind });
         log.case("c", 1, 0, 1, said(AgentEventKind::ToolStarted { call: tool("t"), awaits_result: false }));
@@ -466,7 +477,7 @@ fn impossible_times() {
 fn tools_of_spans() {
     let names = |exports_spans: bool| {
         let mut log = Told(Vec::new());
-        log.case("c", 1, 0, 0, started("single"));
+        log.case("c", 1, 0, 0, started(ModeKind::Single));
         let took = Some(Duration::from_millis(1));
         let read = SpanEvidence {
             tool_calls: ["a", "b"].map(|name| ToolCall { duration: took, ..tool(name) }).to_vec(),
@@ -504,7 +515,7 @@ fn tools_of_spans() {
 fn attributes_and_steps_are_bounded() {
     let long = "é".repeat(1 << 20);
     let mut log = Told(Vec::new());
-    log.case("c", 1, 0, 0, started("single"));
+    log.case("c", 1, 0, 0, started(ModeKind::Single));
     for number in 0..MAX_STEPS + 10 {
         let call = ToolCall { call_id: number.to_string(), name: long.clone(), ..tool("t") };
         let params = Some(Json::Malformed(long.clone()));
@@ -532,7 +543,7 @@ async fn room_is_given_back() {
     let (resource, timeout) = (opentelemetry_sdk::Resource::builder_empty().build(), Duration::from_secs(1));
     let exporter = Exporter::start(nobody.expect("an address"), None, Conventions::default(), &resource, timeout);
     let mut log = Told(Vec::new());
-    log.case("c", 1, 0, 0, started("single"));
+    log.case("c", 1, 0, 0, started(ModeKind::Single));
     log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
     // Events of up to 8 KiB for each span wait as they are; larger ones become spans at once.
     for bytes in [6_000, 100_000] {

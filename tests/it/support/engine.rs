@@ -386,7 +386,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
     let info = SuiteInfo {
         path: suite.path.clone(),
         tool_name: suite.tool_name.clone(),
-        tier: suite.tier.name().to_owned(),
+        tier: suite.tier,
         eval_file_hash: suite.file_hash.clone(),
         cases: u32::try_from(suite.cases.len()).unwrap_or(u32::MAX),
         warnings: warnings(suite),
