@@ -408,6 +408,8 @@ pub struct Finished {
     pub tool_calls: u32,
     /// All spans of the invocation were exported, and their receiver confirmed them.
     pub spans_flushed: bool,
+    /// What whoever reads the result should know about the call.
+    pub warnings: Vec<String>,
 }
 
 /// What is known of one invocation, whole or cut short.

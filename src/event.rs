@@ -377,6 +377,20 @@ impl Run {
         }
     }
 
+    /// Whether any of its cases was run.
+    #[must_use]
+    pub const fn has_run_any(&self) -> bool {
+        self.totals.passed + self.totals.failed + self.totals.errored > 0
+    }
+
+    /// Why it could not begin, or not go on, in words; `None`: nothing kept it from that.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let fault = self.error.as_ref()?;
+        let what = if self.has_run_any() { "go on" } else { "begin" };
+        Some(format!("the run could not {what}: {}", fault.message))
+    }
+
     /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, or a gate cannot be
     /// judged, else what came of the gate, else that of its totals. A regression is a case that did not pass, so it is in there.
     #[must_use]

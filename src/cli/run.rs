@@ -690,15 +690,20 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
     }
 }
 
-/// Prints the summary of each suite, or why there is none.
+/// Prints the summary of each suite of which anything was run, and says what kept the run from going on.
 fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
-    if let Some(fault) = &run.error {
-        let error = CliError::new(Exit::CouldNotRun, format!("the run could not begin: {}", fault.message));
-        return Err(match fault.reason.as_str() {
-            "AGENT_UNREACHABLE" => error.hint("is it running, and is this its address?"),
-            _ => error,
-        });
+    if run.error.is_none() || run.has_run_any() {
+        summarise(args, run, lines)?;
     }
+    let Some(trouble) = run.trouble() else { return Ok(()) };
+    let error = CliError::new(Exit::CouldNotRun, trouble);
+    Err(match run.error.as_ref().map(|fault| fault.reason.as_str()) {
+        Some("AGENT_UNREACHABLE") => error.hint("is it running, and is this its address?"),
+        _ => error,
+    })
+}
+
+fn summarise(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
     let look: Look = look();
     // What is said of the run as a whole stands with the last suite of which anything is shown.
     let last = run.suites.iter().rposition(|suite| !lines.of_suite(&suite.path).is_empty());

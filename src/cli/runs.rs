@@ -213,8 +213,8 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
     let got = client.ask("asking for the run", client.runs().get_run(request)).await?;
     let run = read_run(got.run)?;
     print(&format!("{}\n", line(&run)))?;
-    if let Some(fault) = &run.error {
-        print(&format!("the run could not begin: {}\n", printable(&fault.message)))?;
+    if let Some(trouble) = run.trouble() {
+        print(&format!("{}\n", printable(&trouble)))?;
     }
     if !run.state.is_final() {
         note(&format!("the run is not over; `forgectl watch {run_id}` follows it"));

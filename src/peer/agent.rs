@@ -52,6 +52,13 @@ pub const AGENT_UNREACHABLE: &str = "AGENT_UNREACHABLE";
 /// Reason of a status UNAVAILABLE by which a party says that it is shutting down.
 pub const DRAINING: &str = "DRAINING";
 
+/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says that the agent takes no call as things
+/// are set up: another address, method or credentials are needed.
+pub const AGENT_MISCONFIGURED: &str = "AGENT_MISCONFIGURED";
+/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says, before it accepts a call, that the agent
+/// cannot be given it, and what of it.
+pub const CASE_UNSUPPORTED: &str = "CASE_UNSUPPORTED";
+
 /// An agent that can be called. Cheap to clone; clones share a connection, which is made again when it is lost.
 #[derive(Debug, Clone)]
 pub struct Agent {
@@ -344,6 +351,8 @@ pub enum Trouble {
     NotDelivered(String),
     /// The agent may have got the call; it must not be repeated.
     Over(Failure),
+    /// The agent takes no call as things are set up, and will not take the next one either.
+    Misconfigured(String),
 }
 
 /// Sorts a status: `sent` says that the transport took the start frame, `answered` that an event came back.
@@ -367,6 +376,14 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     }
     if let Some(message) = trouble_beyond(status) {
         return Trouble::Over(if answered { Failure::Lost(message) } else { Failure::Unreachable(message) });
+    }
+    let message = || shorten(status.message());
+    match status.get_details_error_info().filter(|_| status.code() == Code::FailedPrecondition) {
+        Some(info) if info.reason == AGENT_MISCONFIGURED => return Trouble::Misconfigured(message()),
+        Some(info) if info.reason == CASE_UNSUPPORTED && !answered => {
+            return Trouble::Over(Failure::Suite(message()));
+        }
+        _ => {}
     }
     Trouble::Over(match find::<h2::Error>(status) {
         Some(error) if error.is_go_away() && error.is_library() => {

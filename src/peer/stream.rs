@@ -174,12 +174,12 @@ impl Recording {
         let answer = self.finished.as_ref().and_then(|finished| finished.response.as_ref());
         let is_told_whole = answer.is_some();
         let open = self.tool_calls.iter().filter(|call| call.outcome.is_none());
-        let warnings = if self.finished.is_some() {
-            open.map(|call| format!("no result was reported for the call of {:?}; it counts as failed", call.name))
-                .collect()
-        } else {
-            Vec::new()
-        };
+        let mut warnings = self.finished.as_ref().map(|finished| finished.warnings.clone()).unwrap_or_default();
+        if self.finished.is_some() {
+            let open =
+                open.map(|call| format!("no result was reported for the call of {:?}; it counts as failed", call.name));
+            warnings.extend(open);
+        }
         let transcript = Transcript {
             response: answer.map_or(self.deltas, Message::text),
             usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
@@ -291,6 +291,7 @@ mod tests {
             error: None,
             tool_calls,
             spans_flushed: false,
+            warnings: Vec::new(),
         })
     }
     fn answer() -> AgentEventKind {

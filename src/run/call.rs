@@ -22,7 +22,7 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
-use crate::peer::agent::{Backoff, Outgoing, Sent, Trouble, trouble};
+use crate::peer::agent::{AGENT_MISCONFIGURED, Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
@@ -59,6 +59,27 @@ pub(super) struct Call<'a> {
     pub(super) deadline: Instant,
 }
 
+impl Call<'_> {
+    /// Whether the agent is the one under test. That one is of the run, whatever it is called.
+    fn is_to_agent_under_test(&self) -> bool {
+        self.callee.agent.name == self.shared.callee.agent.name
+    }
+
+    /// Notes that the agent takes no call as things are set up. If it answered no other one and is under test, the run ends.
+    fn misconfigured(&self, why: String) -> Failure {
+        if self.is_to_agent_under_test() && self.callee.reach.takes_none() {
+            self.shared.control.lose(Fault {
+                code: Code::FailedPrecondition.into(),
+                reason: AGENT_MISCONFIGURED.to_owned(),
+                message: format!("agent {:?}: {why}", self.callee.agent.name),
+                origin: FaultOrigin::Transport,
+                retryable: false,
+            });
+        }
+        Failure::Unreachable(why)
+    }
+}
+
 type Opening = Pin<Box<dyn Future<Output = Result<Streaming<InvokeResponse>, Status>> + Send>>;
 
 /// The agent's side of a call.
@@ -73,10 +94,8 @@ enum Far {
 /// played back.
 pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let digest = digest_of_call(&call.invocation, call.stubs);
-    // The agent under test is that of the run, whatever it is called.
-    let name = &call.callee.agent.name;
-    let is_under_test = *name == call.shared.callee.agent.name;
-    let to = if is_under_test { String::new() } else { name.clone() };
+    let is_under_test = call.is_to_agent_under_test();
+    let to = if is_under_test { String::new() } else { call.callee.agent.name.clone() };
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
@@ -214,6 +233,7 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
                     break Some((Failure::Protocol(broken), CancelReason::ProtocolError));
                 }
                 if recording.is_finished() {
+                    call.callee.reach.answered();
                     break None;
                 }
             }
@@ -222,6 +242,7 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
                 let failure = match trouble(&status, true, !recording.is_empty()) {
                     Trouble::Over(failure) => failure,
                     Trouble::NotDelivered(message) => Failure::Lost(message),
+                    Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
                 return Ok(Exchange { grpc_status, ..end(recording, Some(failure), sent.at()) });
@@ -358,6 +379,10 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
         match trouble(&status, sent.at().is_some(), false) {
             Trouble::Over(failure) => {
                 let grpc_status = Some(status.code().into());
+                return Err(NotOpened { failure, sent: sent.at(), cancel: None, grpc_status });
+            }
+            Trouble::Misconfigured(message) => {
+                let (failure, grpc_status) = (call.misconfigured(message), Some(status.code().into()));
                 return Err(NotOpened { failure, sent: sent.at(), cancel: None, grpc_status });
             }
             Trouble::NotDelivered(message) => last = message,

@@ -62,7 +62,12 @@ impl Record {
         if let Some(usage) = &turn.usage {
             self.transcript.usage.get_or_insert_default().add(usage);
         }
-        self.warnings.extend(warnings);
+        // Most of what is said of one turn could be said of every other.
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
     }
 }
 

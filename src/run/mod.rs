@@ -13,12 +13,13 @@ mod dynamic;
 mod gate;
 mod journal;
 mod prepare;
+mod reach;
 pub mod replay;
 mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -46,6 +47,7 @@ use gate::GateWatch;
 use journal::Journal;
 pub use journal::LogClosed;
 use prepare::{Prepared, Prevented, prepare};
+use reach::Reach;
 use replay::Evidence;
 pub use script::hooks::Results;
 use script::hooks::{after_run, before_run};
@@ -77,6 +79,8 @@ pub struct Control {
     /// Cases in flight are cancelled too.
     cancel: CancellationToken,
     reason: Arc<Mutex<Option<CancelReason>>>,
+    /// Why nothing more can be asked of the agent under test.
+    lost: Arc<OnceLock<Fault>>,
     pace: watch::Sender<Pace>,
 }
 
@@ -110,6 +114,17 @@ impl Control {
     pub fn cancel(&self, reason: CancelReason) {
         self.stop(reason);
         self.cancel.cancel();
+    }
+
+    /// Starts no other case, because the agent under test takes no more calls. The first who says so counts.
+    fn lose(&self, why: Fault) {
+        let _ = self.lost.set(why);
+        self.stop.cancel();
+    }
+
+    /// Why the run ends, if it is because the agent takes no more calls.
+    fn lost(&self) -> Option<&Fault> {
+        self.lost.get()
     }
 
     /// Waits until the run is told to end.
@@ -220,9 +235,15 @@ impl Shared {
 struct Callee {
     agent: Agent,
     description: Description,
+    reach: Reach,
 }
 
 impl Callee {
+    /// Somebody of whom nobody knows yet whether they take calls.
+    fn new(agent: Agent, description: Description) -> Self {
+        Self { agent, description, reach: Reach::default() }
+    }
+
     /// How the agent wants to be called: by the id on its card, else by the daemon's name for it.
     fn agent_id(&self) -> String {
         let id = &self.description.card.agent_id;
@@ -408,7 +429,7 @@ pub async fn execute(
         trace: run.trace(),
         run_id: run.run_id,
         spec: run.spec,
-        callee: Callee { agent, description },
+        callee: Callee::new(agent, description),
         journal: journal.clone(),
         control: control.clone(),
         farewells,
@@ -435,11 +456,12 @@ pub async fn execute(
     let gate = shared.gate.as_ref().map(GateWatch::result);
     // A run that was told to end when every case had its verdict has lost nothing.
     let is_whole = totals.passed + totals.failed + totals.skipped == totals.total;
-    let was_stopped = control.stop.is_cancelled() && !control.is_failing_fast() && !control.is_decided();
+    let is_lost = control.lost().is_some();
+    let was_stopped = control.stop.is_cancelled() && !control.is_failing_fast() && !control.is_decided() && !is_lost;
     let was_cancelled = was_stopped && !is_whole;
     let (state, error) = match trouble {
         Trouble::None => (State::of(&totals, gate.as_ref().map(|gate| gate.passage)), None),
-        Trouble::Before(fault) => (State::Errored, Some(fault)),
+        Trouble::Before(fault) | Trouble::Lost(fault) => (State::Errored, Some(fault)),
         Trouble::After => (State::Errored, None),
     };
     let state = if was_cancelled { State::Cancelled } else { state };
@@ -448,12 +470,14 @@ pub async fn execute(
     finish(&journal, state, Some(card), error).await
 }
 
-/// What went wrong with the scripts around a run.
+/// What went wrong with a run besides its cases.
 enum Trouble {
     None,
-    /// The one before: no case was run.
+    /// The script before it failed: no case was run.
     Before(Fault),
-    /// The one after, which the log says.
+    /// The agent took no more calls: the rest of the cases was not run.
+    Lost(Fault),
+    /// The script after it failed, which the log says.
     After,
 }
 
@@ -486,7 +510,10 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
             let not_run = || CaseResult::not_run(Cause::ScriptError, Blame::Script, &fault.message);
             shared.journal.not_run(&cases, not_run).await?;
         }
-        Trouble::None | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await?,
+        Trouble::None | Trouble::Lost(_) | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await?,
+    }
+    if let Some(fault) = shared.control.lost() {
+        trouble = Trouble::Lost(fault.clone());
     }
     if shared.control.is_suspending() && !shared.journal.is_whole() {
         return Ok(Trouble::None);

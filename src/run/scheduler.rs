@@ -59,7 +59,9 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
         gate.leave_out(rest.len());
     }
     let not_run = || {
-        if shared.control.is_decided() {
+        if let Some(lost) = shared.control.lost() {
+            CaseResult::not_run(Cause::Unreachable, Blame::Network, &lost.message)
+        } else if shared.control.is_decided() {
             CaseResult::left_out()
         } else if shared.control.is_failing_fast() {
             CaseResult::passed_over(Transcript::default())

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::http::Adapter;
 use self::http::address::{HeaderFromEnv, HttpUrl};
-use self::http::answer::Fields;
 use self::http::client::{ClientError, HttpClient};
+use self::http::fields::Fields;
 
 mod agent;
 pub mod call_log;
@@ -68,8 +68,8 @@ pub enum Command {
     Script(Script),
     /// Make an agent of an HTTP chat endpoint
     ///
-    /// Sends POST URL {"message": "..."} and reads {"response": "...", "toolCalls": [{"name", "success", "durationMs",
-    /// "params"}]}. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends
+    /// Sends POST URL {"message": "..."}, with "messages" and "options" where a case has more than one message, and reads
+    /// {"response": "...", "toolCalls": [{"name", "success", "durationMs", "params"}]}. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends
     /// by Ctrl-C or SIGTERM, and ends the calls in flight then.
     Http(Box<Http>),
 }

@@ -17,6 +17,8 @@ use crate::conversation::{
 use crate::json::Json;
 use crate::trace::TraceHeaders;
 
+/// Most warnings of an agent about one call that are kept.
+const MAX_WARNINGS: usize = 20;
 /// Most tools of an agent that are kept.
 const MAX_TOOLS: usize = 2_000;
 
@@ -262,6 +264,7 @@ pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
             error: finished.error.as_ref().map(fault_to_proto),
             tool_calls: finished.tool_calls,
             spans_flushed: finished.spans_flushed,
+            warnings: finished.warnings.clone(),
             ..pb::InvokeFinished::default()
         })),
         AgentEventKind::Unknown => None,
@@ -328,6 +331,7 @@ fn finish_from_proto(finished: pb::InvokeFinished) -> Result<Finished, WireError
         error: finished.error.as_ref().map(fault_from_proto),
         tool_calls: finished.tool_calls,
         spans_flushed: finished.spans_flushed,
+        warnings: finished.warnings.iter().take(MAX_WARNINGS).map(|warning| shorten(warning)).collect(),
     })
 }
 

@@ -550,6 +550,7 @@ mod tests {
             error: Some(Fault::message("x")),
             tool_calls: 2,
             spans_flushed: true,
+            warnings: vec!["odd".to_owned()],
         };
         let ended = |cancel| Payload::CallEnded(Box::new(CallEnd { cancel, ..CallEnd::default() }));
         let payloads = [

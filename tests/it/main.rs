@@ -1,7 +1,7 @@
 //! Integration tests, one binary so that they are linked once.
 //!
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
-//! - `http`: agents that are HTTP endpoints, and snapshots from one
+//! - `http`, `http_requests`: agents that are HTTP endpoints and what they are asked, and snapshots from one
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
@@ -29,6 +29,7 @@ mod exports;
 mod gates;
 mod generators;
 mod http;
+mod http_requests;
 mod large;
 mod modules;
 mod processes;

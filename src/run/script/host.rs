@@ -288,7 +288,7 @@ impl<'a> Host<'a> {
         }
         if self.shared.evidence.is_some() {
             // Nobody is called.
-            return Ok(Arc::new(Callee { agent: Agent::nobody(id), description: Evidence::somebody() }));
+            return Ok(Arc::new(Callee::new(Agent::nobody(id), Evidence::somebody())));
         }
         let agent = self.shared.party(id).map_err(|why| {
             let name = &tested.agent.name;
@@ -297,7 +297,7 @@ impl<'a> Host<'a> {
         let patience = PATIENCE.min(self.deadline.saturating_duration_since(Instant::now()));
         let described = agent.describe(patience).await;
         let (description, _) = described.map_err(|error| Ok(Failure::Unreachable(format!("agent {id:?}: {error}"))))?;
-        let callee = Arc::new(Callee { agent, description });
+        let callee = Arc::new(Callee::new(agent, description));
         others().insert(id.to_owned(), Arc::clone(&callee));
         Ok(callee)
     }

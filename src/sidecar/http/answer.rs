@@ -1,72 +1,17 @@
-//! The contract of an HTTP chat endpoint: what is sent, and how an answer is read.
+//! How an answer of an HTTP chat endpoint is read.
 //!
-//! `{"message": "…"}` goes out; `{"response": "…", "toolCalls": [{"name", "success", "durationMs", "params"}]}` comes
-//! back. Where each value stands is a setting. Parameters and results travel as the bytes that the endpoint sent.
+//! `{"response": "…", "toolCalls": [{"name", "success", "durationMs", "params"}]}` comes back. Where each value stands is a
+//! setting. Parameters and results travel as the bytes that the endpoint sent.
 
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::field::FieldPath;
+use super::fields::Fields;
 use crate::peer::stream::MAX_TOOL_CALLS;
 use crate::wire::agent::tool_call_finished::Outcome;
-use crate::wire::agent::{Fault, FaultOrigin, Json, Message, Role, json, part};
-
-/// Where the values stand in what is sent and in what comes back.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Fields, each a path such as data.reply or choices[0].text")]
-pub struct Fields {
-    /// The message, in what is sent
-    #[arg(long = "message-field", value_name = "FIELD", default_value = "message")]
-    pub message: FieldPath,
-    /// Earlier messages, in what is sent, as [{"role", "content"}] [default: they are not sent]
-    #[arg(long = "history-field", value_name = "FIELD")]
-    pub history: Option<FieldPath>,
-    /// The text of the answer
-    #[arg(long = "response-field", value_name = "FIELD", default_value = "response")]
-    pub response: FieldPath,
-    /// The list of tool calls
-    #[arg(long = "tool-calls-field", value_name = "FIELD", default_value = "toolCalls")]
-    pub tool_calls: FieldPath,
-    /// In a tool call: its name
-    #[arg(long = "tool-name-field", value_name = "FIELD", default_value = "name")]
-    pub tool_name: FieldPath,
-    /// In a tool call: its parameters
-    #[arg(long = "tool-params-field", value_name = "FIELD", default_value = "params")]
-    pub tool_params: FieldPath,
-    /// In a tool call: whether it worked
-    #[arg(long = "tool-success-field", value_name = "FIELD", default_value = "success")]
-    pub tool_success: FieldPath,
-    /// In a tool call: how long it took, in milliseconds
-    #[arg(long = "tool-duration-field", value_name = "FIELD", default_value = "durationMs")]
-    pub tool_duration: FieldPath,
-    /// In a tool call: what it returned
-    #[arg(long = "tool-result-field", value_name = "FIELD", default_value = "result")]
-    pub tool_result: FieldPath,
-    /// In a tool call: why it failed
-    #[arg(long = "tool-error-field", value_name = "FIELD", default_value = "error")]
-    pub tool_error: FieldPath,
-}
-
-impl Default for Fields {
-    /// The fields of the Eval Runner Contract, which are the defaults of the options too.
-    fn default() -> Self {
-        Self {
-            message: FieldPath::key("message"),
-            history: None,
-            response: FieldPath::key("response"),
-            tool_calls: FieldPath::key("toolCalls"),
-            tool_name: FieldPath::key("name"),
-            tool_params: FieldPath::key("params"),
-            tool_success: FieldPath::key("success"),
-            tool_duration: FieldPath::key("durationMs"),
-            tool_result: FieldPath::key("result"),
-            tool_error: FieldPath::key("error"),
-        }
-    }
-}
+use crate::wire::agent::{Fault, FaultOrigin, Json, json};
 
 /// What an endpoint answered.
 #[derive(Debug)]
@@ -85,41 +30,6 @@ pub(super) struct ToolCall {
 }
 
 impl Fields {
-    /// Checks that the fields of what is sent go together.
-    ///
-    /// # Errors
-    /// When they do not.
-    pub(in crate::sidecar) fn check(&self) -> Result<(), &'static str> {
-        self.question("", &[]).map(drop)
-    }
-
-    /// The document to send: the text to answer, and the messages before it if they have a field.
-    ///
-    /// # Errors
-    /// When the two fields do not go together.
-    pub(super) fn question(&self, text: &str, earlier: &[Message]) -> Result<Vec<u8>, &'static str> {
-        let mut document = Value::Null;
-        let mut fits = self.message.insert(&mut document, text.into());
-        if let Some(history) = &self.history {
-            let messages = earlier.iter().map(|message| {
-                let role = match message.role() {
-                    Role::System => "system",
-                    Role::User => "user",
-                    Role::Tool => "tool",
-                    Role::Assistant | Role::Unspecified => "assistant",
-                };
-                serde_json::json!({"role": role, "content": text_of(message)})
-            });
-            fits &= history.insert(&mut document, messages.collect());
-        }
-        if fits {
-            Ok(document.to_string().into_bytes())
-        } else {
-            Err("--message-field and --history-field do not fit into one document; \
-                 items of lists are numbered from [0] on")
-        }
-    }
-
     /// Reads an answer.
     ///
     /// # Errors
@@ -188,15 +98,6 @@ impl Fields {
         let params = self.tool_params.find(item).map(arguments);
         Ok(ToolCall { name, params, outcome, duration: duration.transpose()? })
     }
-}
-
-/// The text parts of a message.
-fn text_of(message: &Message) -> String {
-    let texts = message.parts.iter().filter_map(|part| match &part.content {
-        Some(part::Content::Text(text)) => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
 }
 
 /// The arguments of a call. A text that holds an object is taken for that object: model APIs write arguments so.
@@ -311,17 +212,5 @@ mod tests {
         let many = format!(r#"{{"response": "", "toolCalls": [{}"a"]}}"#, "\"a\",".repeat(MAX_TOOL_CALLS));
         assert!(Fields::default().answer(many.as_bytes()).is_err());
         assert!(Fields::default().answer(b"{\"response\": \"\xff\"}").is_err());
-    }
-
-    #[test]
-    fn questions() {
-        let earlier = [Message { role: Role::System.into(), ..Message::default() }];
-        let mut fields = Fields::default();
-        assert_eq!(fields.question("é\"", &earlier), Ok("{\"message\":\"é\\\"\"}".into()));
-        fields.history = Some(FieldPath::key("history"));
-        let sent = r#"{"history":[{"content":"","role":"system"}],"message":"x"}"#;
-        assert_eq!(fields.question("x", &earlier), Ok(sent.into()));
-        fields.history = Some(FieldPath::key("message"));
-        assert!(fields.question("x", &[]).is_err());
     }
 }

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Response, StatusCode};
@@ -100,7 +101,7 @@ impl HttpClient {
     pub async fn exchange(
         &self,
         method: Method,
-        body: Option<Vec<u8>>,
+        body: Option<Bytes>,
         trace: &TraceHeaders,
         limit: usize,
         connected: &CancellationToken,

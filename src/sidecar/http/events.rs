@@ -7,8 +7,8 @@ use tonic::{Code, Status};
 use super::answer::ToolCall;
 use crate::wire::agent::invoke_response::Event;
 use crate::wire::agent::{
-    Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeResponse, LogLine, Message, Part,
-    ResultSource, Role, ToolCallFinished, ToolCallStarted, part,
+    Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeResponse, Message, Part, ResultSource,
+    Role, ToolCallFinished, ToolCallStarted, part,
 };
 use crate::wire::value::duration_to_proto;
 
@@ -21,6 +21,7 @@ pub(super) struct Events {
     seq: u64,
     since: Instant,
     tool_calls: u32,
+    warnings: Vec<String>,
 }
 
 impl Events {
@@ -34,7 +35,7 @@ impl Events {
             instance_id: instance_id.to_owned(),
             replayed: false,
         };
-        Self { sender, accepted: Some(accepted), seq: 0, since: Instant::now(), tool_calls: 0 }
+        Self { sender, accepted: Some(accepted), seq: 0, since: Instant::now(), tool_calls: 0, warnings: Vec::new() }
     }
 
     /// Says that the call is taken on. Every other event does so too.
@@ -45,8 +46,9 @@ impl Events {
         }
     }
 
-    pub(super) async fn warn(&mut self, message: String) {
-        self.send(Event::Log(LogLine { level: "warn".to_owned(), target: String::new(), message })).await;
+    /// Says at the end of the call what people should know who read its result.
+    pub(super) fn warn(&mut self, warnings: Vec<String>) {
+        self.warnings.extend(warnings);
     }
 
     pub(super) async fn tool_call(&mut self, call: ToolCall) {
@@ -104,6 +106,7 @@ impl Events {
             error,
             tool_calls: self.tool_calls,
             duration: Some(duration_to_proto(self.since.elapsed())),
+            warnings: std::mem::take(&mut self.warnings),
             ..InvokeFinished::default()
         };
         self.write(Event::Finished(finished)).await;

@@ -3,12 +3,13 @@
 //! Documents of endpoints are read through [`RawValue`]: what is found keeps its very bytes, and a large document never
 //! becomes a tree of values, which would take many times its size.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 /// A path to a value: keys with dots between them, and `[n]` for the items of lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,34 +42,67 @@ impl FieldPath {
         self.steps.iter().try_fold(document, |value, step| step.take(value))
     }
 
+    /// Another field of the object that this one stands in; `None`: that is the document itself.
+    #[must_use]
+    pub(super) fn beside(&self, name: &str) -> Option<Self> {
+        let (object, _) = self.written.rsplit_once('.')?;
+        format!("{object}.{name}").parse().ok()
+    }
+
+    /// The field that stands in its place with the same letters in other spelling, such as `tool_calls` for `toolCalls`.
+    #[must_use]
+    pub(super) fn spelt_otherwise(&self, document: &RawValue) -> Option<Self> {
+        let plain = |key: &str| key.replace(['_', '-'], "").to_lowercase();
+        let (Step::Key(last), parents) = self.steps.split_last()? else { return None };
+        let object = parents.iter().try_fold(document, |value, step| step.take(value))?;
+        let members: BTreeMap<String, &RawValue> = serde_json::from_str(object.get()).ok()?;
+        let key = members.keys().find(|key| *key != last && plain(key) == plain(last))?;
+        self.beside(key).or_else(|| key.parse().ok())
+    }
+
     /// Puts a value into a document; false when something else stands in its place.
     #[must_use]
-    pub fn insert(&self, document: &mut Value, value: Value) -> bool {
+    pub(super) fn insert(&self, document: &mut Document, value: Box<RawValue>) -> bool {
         let mut place = document;
         for step in &self.steps {
-            if place.is_null() {
+            if matches!(place, Document::Nothing) {
                 *place = match step {
-                    Step::Key(_) => Value::Object(Map::new()),
-                    Step::Index(_) => Value::Array(Vec::new()),
+                    Step::Key(_) => Document::Object(BTreeMap::new()),
+                    Step::Index(_) => Document::List(Vec::new()),
                 };
             }
             place = match (step, place) {
-                (Step::Key(key), Value::Object(members)) => members.entry(key.clone()).or_insert(Value::Null),
-                (Step::Index(index), Value::Array(items)) if *index <= items.len() => {
+                (Step::Key(key), Document::Object(members)) => members.entry(key.clone()).or_default(),
+                (Step::Index(index), Document::List(items)) if *index <= items.len() => {
                     if *index == items.len() {
-                        items.push(Value::Null);
+                        items.push(Document::Nothing);
                     }
                     &mut items[*index]
                 }
                 _ => return false,
             };
         }
-        let is_free = place.is_null();
+        let is_free = matches!(place, Document::Nothing);
         if is_free {
-            *place = value;
+            *place = Document::Value(value);
         }
         is_free
     }
+}
+
+/// A document that is being put together. What is put into it keeps its very bytes.
+#[derive(Debug, Default, Serialize)]
+#[serde(untagged)]
+pub(super) enum Document {
+    /// A place where nothing stands yet.
+    #[default]
+    Nothing,
+    /// An object.
+    Object(BTreeMap<String, Self>),
+    /// A list.
+    List(Vec<Self>),
+    /// A value as somebody wrote it.
+    Value(Box<RawValue>),
 }
 
 impl fmt::Display for FieldPath {
@@ -186,12 +220,14 @@ mod tests {
 
     #[test]
     fn values_are_put_in_place() {
-        let mut document = Value::Null;
-        assert!(path("input.messages[0].text").insert(&mut document, "hi".into()));
-        assert!(path("input.history").insert(&mut document, Value::Array(Vec::new())));
-        assert_eq!(document.to_string(), r#"{"input":{"history":[],"messages":[{"text":"hi"}]}}"#);
+        let value = |text: &str| RawValue::from_string(text.to_owned()).expect("JSON");
+        let mut document = Document::default();
+        assert!(path("input.messages[0].text").insert(&mut document, value("9007199254740993")));
+        assert!(path("input.history").insert(&mut document, value("[1.0 ]")));
+        let written = serde_json::to_string(&document).expect("JSON");
+        assert_eq!(written, r#"{"input":{"history":[1.0 ],"messages":[{"text":9007199254740993}]}}"#);
         for taken in ["input.messages[0].text", "input.messages[0].text.x", "input[0]", "input.messages[2]"] {
-            assert!(!path(taken).insert(&mut document, "x".into()), "{taken}");
+            assert!(!path(taken).insert(&mut document, value("1")), "{taken}");
         }
     }
 

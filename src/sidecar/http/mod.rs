@@ -1,7 +1,8 @@
 //! `forge-sidecar http`: an agent that is an HTTP chat endpoint.
 //!
-//! [`answer`] is the endpoint's contract and [`field`] where its values stand; [`client`] speaks HTTP with an [`address`]; `service` makes
-//! an `AgentEndpoint` of both, `events` writes what it reports, and [`serve`] serves it.
+//! `question` makes of a case what is sent, with the `attachments` in it, and `answer` reads what comes back, with a look at `near` names;
+//! where the values stand say [`fields`], as paths to a [`field`] each. [`client`] speaks HTTP with an [`address`]; `service` makes an
+//! `AgentEndpoint` of all that, `events` writes what it reports, and [`serve`] serves it.
 
 use std::time::Duration;
 
@@ -10,17 +11,21 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use self::answer::Fields;
 use self::client::HttpClient;
+use self::fields::Fields;
 use super::infra::AGENT;
 use crate::peer::agent::MAX_MESSAGE_BYTES;
 use crate::wire::agent::agent_endpoint_server::AgentEndpointServer;
 
 pub mod address;
-pub mod answer;
+mod answer;
+mod attachments;
 pub mod client;
 mod events;
 pub mod field;
+pub mod fields;
+mod near;
+mod question;
 mod service;
 
 /// Most time for one request, unless something else is said.

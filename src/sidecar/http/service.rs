@@ -9,8 +9,9 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -20,16 +21,16 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::Adapter;
 use super::answer::Answer;
+use super::attachments::{Attachments, MAX_FILE_BYTES};
 use super::client::{Reply, Trouble};
 use super::events::Events;
-use crate::peer::agent::{AGENT_UNREACHABLE, DRAINING, MAX_MESSAGE_BYTES};
-use crate::sidecar::call_log::last_user_text;
+use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, MAX_MESSAGE_BYTES};
 use crate::sidecar::rules::{known, opening, revision, with_reason};
 use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
 use crate::wire::agent::invoke_request::Frame;
 use crate::wire::agent::{
     AgentCard, CancelReason, DescribeRequest, DescribeResponse, InvokeRequest, InvokeResponse, InvokeStart, Limits,
-    Message, Role, ToolMode, part,
+    ToolMode,
 };
 use crate::wire::call::trace_from_proto;
 use crate::wire::value::duration_from_proto;
@@ -38,6 +39,8 @@ use crate::wire::value::duration_from_proto;
 const MAX_BODY_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
 /// Time that a caller has to send its first frame.
 const START: Duration = Duration::from_secs(10);
+/// Time that a caller has to send the large files of a call.
+const ATTACHMENTS: Duration = Duration::from_mins(1);
 /// Calls that are remembered, so that none is made twice.
 const REMEMBERED: usize = 10_000;
 /// Events that wait to be written to the stream.
@@ -62,7 +65,7 @@ impl Service {
     }
 
     /// Whether the call may be made, and what it asks.
-    fn admit(&self, start: &InvokeStart) -> Result<Vec<u8>, Status> {
+    async fn admit(&self, start: &InvokeStart, frames: &mut Streaming<InvokeRequest>) -> Result<Bytes, Status> {
         match opening(start)? {
             ToolMode::Live => {}
             ToolMode::Stub | ToolMode::RoutingOnly | ToolMode::Unspecified => {
@@ -70,14 +73,14 @@ impl Service {
                 return Err(Status::failed_precondition(text));
             }
         }
-        let Some(last) = last_of_user(&start.messages) else {
-            return Err(Status::invalid_argument("start.messages holds no message of the user"));
-        };
-        let earlier = &start.messages[..last];
-        let body = self.adapter.fields.question(&last_user_text(&start.messages), earlier);
-        let body = body.map_err(Status::failed_precondition)?;
+        let attachments = tokio::time::timeout(ATTACHMENTS, Attachments::receive(&start.attachments, frames)).await;
+        let attachments = attachments.map_err(|_| Status::invalid_argument("the files of the call did not come"))??;
+        let body = self.adapter.fields.question(start, &attachments).map_err(|why| {
+            let why = format!("{} is not asked: {why}", self.adapter.client.url());
+            with_reason(Code::FailedPrecondition, CASE_UNSUPPORTED, &why)
+        })?;
         let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).is_new(&start.invocation_id);
-        if is_new { Ok(body) } else { Err(known(&start.invocation_id)) }
+        if is_new { Ok(body.into()) } else { Err(known(&start.invocation_id)) }
     }
 }
 
@@ -97,9 +100,10 @@ impl AgentEndpoint for Service {
                 description: format!("the HTTP endpoint {url}"),
                 ..AgentCard::default()
             }),
-            capabilities: vec!["cancel".to_owned()],
+            capabilities: ["attachments", "cancel"].map(str::to_owned).into(),
             limits: Some(Limits {
                 max_message_bytes: i64::try_from(MAX_MESSAGE_BYTES).unwrap_or(i64::MAX),
+                max_attachment_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
                 ..Limits::default()
             }),
             ..DescribeResponse::default()
@@ -117,7 +121,7 @@ impl AgentEndpoint for Service {
             Some(_) => return Err(Status::invalid_argument("the first frame must be `start`")),
             None => return Err(Status::invalid_argument("the stream ended before `start`")),
         };
-        let body = self.admit(&start)?;
+        let body = self.admit(&start, &mut frames).await?;
         let (sender, events) = mpsc::channel(UNSENT_EVENTS);
         let call = Call {
             adapter: Arc::clone(&self.adapter),
@@ -180,13 +184,7 @@ enum End {
 }
 
 impl Call {
-    async fn play(mut self, mut frames: Streaming<InvokeRequest>, body: Vec<u8>) {
-        let last = last_of_user(&self.start.messages);
-        if let Some(medium) = last.and_then(|last| not_text(&self.start.messages[last])) {
-            let message =
-                format!("only text can be sent to {}, and the message holds {medium}", self.adapter.client.url());
-            return self.events.failed(Code::InvalidArgument, "UNSUPPORTED_MEDIA_TYPE", message).await;
-        }
+    async fn play(mut self, mut frames: Streaming<InvokeRequest>, body: Bytes) {
         match self.ask(&mut frames, body).await {
             End::Asked(Ok(reply)) => self.answer(&reply).await,
             End::Asked(Err(Trouble::Bad(message))) => self.events.failed(Code::Internal, "BAD_ANSWER", message).await,
@@ -208,7 +206,7 @@ impl Call {
     }
 
     /// Sends the request, and hears what the daemon says meanwhile.
-    async fn ask(&mut self, frames: &mut Streaming<InvokeRequest>, body: Vec<u8>) -> End {
+    async fn ask(&mut self, frames: &mut Streaming<InvokeRequest>, body: Bytes) -> End {
         let context = self.start.context.take().unwrap_or_default();
         // A budget below zero is used up.
         let budget = context.budget.map(|budget| duration_from_proto(budget).unwrap_or_default());
@@ -236,19 +234,9 @@ impl Call {
                 () = connected.cancelled(), if !is_delivered => {
                     is_delivered = true;
                     self.events.accept().await;
-                    self.note_what_is_left_out().await;
                 }
                 answer = &mut asked => return End::Asked(answer),
             }
-        }
-    }
-
-    /// Says once a call what a multi-turn case may miss.
-    async fn note_what_is_left_out(&mut self) {
-        let earlier = last_of_user(&self.start.messages).unwrap_or_default();
-        if earlier > 0 && self.adapter.fields.history.is_none() {
-            let text = format!("{earlier} earlier messages were not sent; --history-field NAME sends them");
-            self.events.warn(text).await;
         }
     }
 
@@ -256,8 +244,13 @@ impl Call {
         let client = &self.adapter.client;
         if !reply.status.is_success() {
             let message = client.refusal(reply);
+            if let Some(hint) = trouble_of_the_set_up(reply.status) {
+                let message = format!("{message} ({hint})");
+                return self.events.end(with_reason(Code::FailedPrecondition, AGENT_MISCONFIGURED, &message)).await;
+            }
             return self.events.failed(Code::Unknown, "HTTP_STATUS", message).await;
         }
+        self.events.warn(self.adapter.fields.near(&reply.body));
         match self.adapter.fields.answer(&reply.body) {
             Ok(Answer { text, tool_calls }) => {
                 for call in tool_calls {
@@ -290,19 +283,20 @@ async fn listen(frames: &mut Streaming<InvokeRequest>) -> End {
     }
 }
 
-/// Position of the message to answer.
-fn last_of_user(messages: &[Message]) -> Option<usize> {
-    messages.iter().rposition(|message| message.role() == Role::User)
-}
-
-/// What a message holds that is not text. Reasoning is the model's own.
-fn not_text(message: &Message) -> Option<&'static str> {
-    message.parts.iter().find_map(|part| match &part.content {
-        Some(part::Content::Blob(_)) => Some("a file"),
-        Some(part::Content::Data(_)) => Some("data"),
-        Some(part::Content::ToolUse(_) | part::Content::ToolOutput(_)) => Some("tool calls"),
-        Some(part::Content::Text(_) | part::Content::Reasoning(_)) | None => None,
-    })
+/// What may be wrong with how an endpoint is asked, if that is what it says: it does not come into what the case is about.
+fn trouble_of_the_set_up(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Some("does it want a header? forge-sidecar http --header Authorization=VARIABLE sends one")
+        }
+        StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::MISDIRECTED_REQUEST => Some("is this its address?"),
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Some("it is asked with POST"),
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => Some("a proxy stands in front of it and wants to know who asks"),
+        StatusCode::NOT_ACCEPTABLE => Some("it is asked for application/json"),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Some("it is sent application/json"),
+        StatusCode::UPGRADE_REQUIRED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => Some("it is asked with HTTP/1.1"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -234,6 +234,7 @@ fn log(content: bool) -> (Run, Told) {
                 error: None,
                 tool_calls: 2,
                 spans_flushed: false,
+                warnings: Vec::new(),
             }),
         ),
     );

@@ -98,10 +98,13 @@ class AgentEndpointServicer:
 
         Errors. Before `accepted` the agent answers with a gRPC status: INVALID_ARGUMENT (malformed frame, unknown
         tool_mode, empty invocation_id, first frame is not `start`; the message names the field), FAILED_PRECONDITION (a
-        mode or a script that it does not support), RESOURCE_EXHAUSTED with google.rpc.RetryInfo (too many calls, message
-        too large), UNAVAILABLE with the reason DRAINING (shutting down) or AGENT_UNREACHABLE (the sender stands in for an
-        agent that it cannot reach; also after `accepted`, if the way breaks), UNAUTHENTICATED, NOT_FOUND (no such agent),
-        ALREADY_EXISTS (invocation_id known). After `accepted` the agent reports every failure as `finished` with FAILED
+        mode or a script that it does not support; with the reason CASE_UNSUPPORTED: the sender stands in for an agent that
+        cannot be given what the case holds, and the message says what of it), RESOURCE_EXHAUSTED with google.rpc.RetryInfo
+        (too many calls, message too large), UNAVAILABLE with the reason DRAINING (shutting down) or AGENT_UNREACHABLE (the
+        sender stands in for an agent that it cannot reach; also after `accepted`, if the way breaks), UNAUTHENTICATED,
+        NOT_FOUND (no such agent), ALREADY_EXISTS (invocation_id known). FAILED_PRECONDITION with the reason
+        AGENT_MISCONFIGURED, before or after `accepted`, says that the agent behind the sender takes no call as things are set
+        up, for want of credentials or at another address; if no case of the run was answered yet, the daemon ends the run. After `accepted` the agent reports every failure as `finished` with FAILED
         and `error`, and status OK. Any other status after `accepted` means to the daemon that the transport broke; it
         keeps what it has received. Ending with OK but without `finished` is a protocol violation and fails the case.
 

@@ -6,7 +6,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -155,7 +155,7 @@ class LogLine(_message.Message):
     def __init__(self, level: _Optional[str] = ..., target: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class InvokeFinished(_message.Message):
-    __slots__ = ("finish_reason", "response", "usage", "error", "tool_calls", "duration", "metadata", "spans_flushed")
+    __slots__ = ("finish_reason", "response", "usage", "error", "tool_calls", "duration", "metadata", "spans_flushed", "warnings")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,7 @@ class InvokeFinished(_message.Message):
     DURATION_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     SPANS_FLUSHED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     response: _values_pb2.Message
     usage: _values_pb2.Usage
@@ -179,7 +180,8 @@ class InvokeFinished(_message.Message):
     duration: _duration_pb2.Duration
     metadata: _containers.MessageMap[str, _values_pb2.Json]
     spans_flushed: bool
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., response: _Optional[_Union[_values_pb2.Message, _Mapping]] = ..., usage: _Optional[_Union[_values_pb2.Usage, _Mapping]] = ..., error: _Optional[_Union[_values_pb2.Fault, _Mapping]] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _values_pb2.Json]] = ..., spans_flushed: _Optional[bool] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., response: _Optional[_Union[_values_pb2.Message, _Mapping]] = ..., usage: _Optional[_Union[_values_pb2.Usage, _Mapping]] = ..., error: _Optional[_Union[_values_pb2.Fault, _Mapping]] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _values_pb2.Json]] = ..., spans_flushed: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ToolCallRecord(_message.Message):
     __slots__ = ("started", "finished")

@@ -1,0 +1,368 @@
+//! What an endpoint is sent: a case as one JSON document.
+//!
+//! One plain message of the user is `{"message": "…"}` and nothing else. Whatever more there is goes into fields of its own:
+//! the conversation in the form of test files, the options as the case has them. What the endpoint does not take, or what JSON
+//! cannot say, is an error before anything is sent; nothing is ever left out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::attachments::Attachments;
+use super::field::{Document, FieldPath};
+use super::fields::{Fields, Taken};
+use crate::conversation::Payload;
+use crate::sidecar::call_log::last_user_text;
+use crate::wire::agent as pb;
+use crate::wire::agent::part::Content as Holds;
+use crate::wire::value::json_from_proto;
+
+impl Fields {
+    /// Checks that the fields of what is sent go together.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(in crate::sidecar) fn check(&self) -> Result<(), &'static str> {
+        let nothing = || to_raw_value(&()).ok();
+        let mut document = Document::default();
+        let taken = [&self.messages, &self.options].into_iter().filter_map(Taken::field);
+        let mut fields = [&self.message].into_iter().chain(&self.history).chain(taken);
+        if fields.all(|field| nothing().is_some_and(|nothing| field.insert(&mut document, nothing))) {
+            Ok(())
+        } else {
+            Err("--message-field, --messages-field, --history-field and --options-field do not fit into one document; \
+                 items of lists are numbered from [0] on")
+        }
+    }
+
+    /// The document to send for a call, whose large files came as `attachments`.
+    ///
+    /// # Errors
+    /// What of the call the endpoint cannot be given, for people.
+    pub(super) fn question(&self, start: &pb::InvokeStart, attachments: &Attachments) -> Result<Vec<u8>, String> {
+        let messages = &start.messages;
+        let last = messages.iter().rposition(|message| message.role() == pb::Role::User);
+        let Some(last) = last else {
+            return Err(format!("the case holds no message of the user, which the field {} is to hold", self.message));
+        };
+        let mut document = Document::default();
+        let mut put = |field: &FieldPath, value: Box<RawValue>| {
+            let misfit = || format!("the field {field} does not fit into one document with the others");
+            if field.insert(&mut document, value) { Ok(()) } else { Err(misfit()) }
+        };
+        put(&self.message, json(&last_user_text(messages))?)?;
+        if let Some(history) = &self.history {
+            put(history, said(&messages[..last], attachments)?)?;
+        }
+        if let Some(more) = beyond(messages, last, self.history.is_some()) {
+            let Taken::In(field) = &self.messages else {
+                return Err(format!(
+                    "the case holds {more}, and the endpoint takes no conversation (--messages-field none)"
+                ));
+            };
+            put(field, said(messages, attachments)?)?;
+        }
+        let options = start.options.as_ref().map(options).transpose()?.unwrap_or_default();
+        if !options.is_empty() {
+            let Taken::In(field) = &self.options else {
+                let names = options.keys().copied().collect::<Vec<_>>().join(", ");
+                return Err(format!(
+                    "the case has options ({names}), and the endpoint takes none (--options-field none)"
+                ));
+            };
+            put(field, json(&options)?)?;
+        }
+        serde_json::to_vec(&document).map_err(|error| error.to_string())
+    }
+}
+
+/// What of a conversation the text of the user's last message does not say, together with the messages before it if they are
+/// sent apart.
+fn beyond(messages: &[pb::Message], last: usize, history_is_sent: bool) -> Option<&'static str> {
+    let (before, from_last) = messages.split_at(last);
+    if from_last.len() > 1 {
+        return Some("a message behind the user's last one");
+    }
+    if let Some(first) = before.first().filter(|_| !history_is_sent) {
+        return Some(if first.role() == pb::Role::System { "a message of the system" } else { "earlier messages" });
+    }
+    let message = &messages[last];
+    let more = |part: &pb::Part| match &part.content {
+        Some(Holds::Text(_)) => None,
+        Some(Holds::Blob(_)) => Some("a file"),
+        Some(Holds::Data(_)) => Some("data"),
+        Some(Holds::ToolUse(_) | Holds::ToolOutput(_)) => Some("a tool call"),
+        Some(Holds::Reasoning(_)) => Some("reasoning"),
+        None => Some("a part of a kind that is not known"),
+    };
+    match message.parts.iter().find_map(more) {
+        None if message.parts.len() > 1 => Some("a message of several parts"),
+        None if !message.name.is_empty() => Some("the name of the user"),
+        None if !message.metadata.is_empty() => Some("metadata of a message"),
+        more => more,
+    }
+}
+
+/// A message as test files have it.
+#[derive(Serialize)]
+struct Said<'a> {
+    role: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    content: Content<'a>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<&'a str, Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    Parts(Vec<Part<'a>>),
+}
+
+/// A part of a message: the first five as test files have them, the others by the names of the protocol.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text {
+        text: &'a str,
+    },
+    Image(File<'a>),
+    Audio(File<'a>),
+    Video(File<'a>),
+    File(File<'a>),
+    Data {
+        data: Box<RawValue>,
+    },
+    Reasoning {
+        text: &'a str,
+    },
+    ToolUse {
+        call_id: &'a str,
+        name: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments: Option<Box<RawValue>>,
+    },
+    ToolOutput {
+        call_id: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<Box<RawValue>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<&'a str>,
+    },
+}
+
+/// A file: where it is, or its content as a `data:` URL.
+#[derive(Serialize)]
+struct File<'a> {
+    source: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    media_type: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+}
+
+fn said(messages: &[pb::Message], attachments: &Attachments) -> Result<Box<RawValue>, String> {
+    let said = messages.iter().map(|message| Said::of(message, attachments));
+    json(&said.collect::<Result<Vec<_>, _>>()?)
+}
+
+impl<'a> Said<'a> {
+    fn of(message: &'a pb::Message, attachments: &Attachments) -> Result<Self, String> {
+        let role = match message.role() {
+            pb::Role::System => "system",
+            pb::Role::User => "user",
+            pb::Role::Tool => "tool",
+            pb::Role::Assistant | pb::Role::Unspecified => "assistant",
+        };
+        let content = match message.parts.as_slice() {
+            [] => Content::Text(""),
+            [pb::Part { content: Some(Holds::Text(text)) }] => Content::Text(text),
+            parts => {
+                Content::Parts(parts.iter().map(|part| Part::of(part, attachments)).collect::<Result<Vec<_>, _>>()?)
+            }
+        };
+        Ok(Self { role, name: &message.name, content, metadata: members(&message.metadata)? })
+    }
+}
+
+impl<'a> Part<'a> {
+    fn of(part: &'a pb::Part, attachments: &Attachments) -> Result<Self, String> {
+        Ok(match &part.content {
+            Some(Holds::Text(text)) => Self::Text { text },
+            Some(Holds::Reasoning(text)) => Self::Reasoning { text },
+            Some(Holds::Data(data)) => {
+                let data = written(data)?;
+                Self::Data { data: data.ok_or("the case holds data that are not there, which JSON cannot say")? }
+            }
+            Some(Holds::Blob(blob)) => {
+                let file = File::of(blob, attachments)?;
+                match blob.media_type.split('/').next() {
+                    Some("image") => Self::Image(file),
+                    Some("audio") => Self::Audio(file),
+                    Some("video") => Self::Video(file),
+                    _ => Self::File(file),
+                }
+            }
+            Some(Holds::ToolUse(call)) => Self::ToolUse {
+                call_id: &call.call_id,
+                name: &call.name,
+                arguments: call.arguments.as_ref().map(written).transpose()?.flatten(),
+            },
+            Some(Holds::ToolOutput(output)) => {
+                let (result, error) = match &output.outcome {
+                    Some(pb::tool_output::Outcome::Result(result)) => (written(result)?, None),
+                    Some(pb::tool_output::Outcome::Error(fault)) => (None, Some(fault.message.as_str())),
+                    None => (None, Some("")),
+                };
+                Self::ToolOutput { call_id: &output.call_id, result, error }
+            }
+            None => return Err("the case holds a part of a kind that forge-sidecar does not know".to_owned()),
+        })
+    }
+}
+
+impl<'a> File<'a> {
+    fn of(blob: &'a pb::Blob, attachments: &Attachments) -> Result<Self, String> {
+        let (media_type, name) = (blob.media_type.as_str(), blob.name.as_str());
+        let content = match &blob.source {
+            Some(pb::blob::Source::Uri(uri)) => return Ok(Self { source: uri.clone(), media_type, name }),
+            Some(pb::blob::Source::Inline(bytes)) => Some(bytes.as_slice()),
+            Some(pb::blob::Source::AttachmentId(id)) => attachments.get(id),
+            None => None,
+        };
+        let content = content.ok_or_else(|| format!("the case holds a file {name:?} whose content did not come"))?;
+        // What has no media type is bytes, by the rules of such addresses and of HTTP.
+        let media_type_of_url = if media_type.is_empty() { "application/octet-stream" } else { media_type };
+        let source = format!("data:{media_type_of_url};base64,{}", BASE64.encode(content));
+        Ok(Self { source, media_type, name })
+    }
+}
+
+/// The options as the case has them, by name.
+fn options(options: &pb::Options) -> Result<BTreeMap<&str, Box<RawValue>>, String> {
+    let mut all = members(&options.extra)?;
+    if let Some(connector) = &options.connector {
+        all.insert("connector", json(connector)?);
+    }
+    if let Some(mode) = &options.mode {
+        all.insert("mode", json(mode)?);
+    }
+    for (name, value) in [("search", &options.search), ("skip", &options.skip)] {
+        if let Some(value) = value.as_ref().map(written).transpose()?.flatten() {
+            all.insert(name, value);
+        }
+    }
+    if !options.metadata.is_empty() {
+        all.insert("metadata", json(&members(&options.metadata)?)?);
+    }
+    Ok(all)
+}
+
+fn members(members: &HashMap<String, pb::Json>) -> Result<BTreeMap<&str, Box<RawValue>>, String> {
+    let mut all = BTreeMap::new();
+    for (name, value) in members {
+        if let Some(value) = written(value)? {
+            all.insert(name.as_str(), value);
+        }
+    }
+    Ok(all)
+}
+
+/// JSON as it was written; `None`: it is not there.
+fn written(json: &pb::Json) -> Result<Option<Box<RawValue>>, String> {
+    let malformed = || "the case holds data that are no JSON".to_owned();
+    match json_from_proto(Some(json.clone())) {
+        None => Ok(None),
+        Some(Payload::Json(text)) => {
+            RawValue::from_string(text.as_str().trim().to_owned()).map(Some).map_err(|_| malformed())
+        }
+        Some(Payload::Malformed(_)) => Err(malformed()),
+    }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, String> {
+    to_raw_value(value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(role: pb::Role, parts: Vec<Holds>) -> pb::Message {
+        let parts = parts.into_iter().map(|content| pb::Part { content: Some(content) }).collect();
+        pb::Message { role: role.into(), parts, ..pb::Message::default() }
+    }
+    fn text(text: &str) -> Holds {
+        Holds::Text(text.to_owned())
+    }
+    fn raw(text: &str) -> pb::Json {
+        pb::Json { form: Some(pb::json::Form::Raw(text.as_bytes().to_vec())) }
+    }
+    fn question(fields: &Fields, messages: Vec<pb::Message>) -> Result<String, String> {
+        let start = pb::InvokeStart { messages, ..pb::InvokeStart::default() };
+        let asked = fields.question(&start, &Attachments::default())?;
+        Ok(String::from_utf8(asked).expect("JSON is UTF-8"))
+    }
+
+    #[test]
+    fn questions() {
+        let system = || said(pb::Role::System, Vec::new());
+        let user = |content: &str| said(pb::Role::User, vec![text(content)]);
+        let mut fields = Fields::default();
+        assert_eq!(question(&fields, vec![user("é\"")]), Ok("{\"message\":\"é\\\"\"}".to_owned()));
+        let both = r#"{"message":"x","messages":[{"role":"system","content":""},{"role":"user","content":"x"}]}"#;
+        assert_eq!(question(&fields, vec![system(), user("x")]), Ok(both.to_owned()));
+        fields.history = Some(FieldPath::key("history"));
+        let sent = r#"{"history":[{"role":"system","content":""}],"message":"x"}"#;
+        assert_eq!(question(&fields, vec![system(), user("x")]), Ok(sent.to_owned()));
+        assert_eq!(fields.check(), Ok(()));
+        fields.history = Some(FieldPath::key("message"));
+        assert!(fields.check().is_err() && question(&fields, vec![user("x")]).is_err());
+        let none = question(&Fields::default(), vec![system()]).expect_err("nobody to answer");
+        assert!(none.contains("no message of the user"), "{none}");
+    }
+
+    /// Whatever the protocol has for a message has a form, with its own bytes.
+    #[test]
+    fn parts() {
+        let call = pb::ToolUse { call_id: "1".to_owned(), name: "t".to_owned(), arguments: Some(raw("{\"b\": 1.0}")) };
+        let output = |outcome| Holds::ToolOutput(pb::ToolOutput { call_id: "1".to_owned(), outcome: Some(outcome) });
+        let fault = pb::Fault { message: "down".to_owned(), ..pb::Fault::default() };
+        let blob = |source| Holds::Blob(pb::Blob { media_type: "audio/wav".to_owned(), source, ..pb::Blob::default() });
+        for (part, form) in [
+            (
+                Holds::Data(raw("{\"n\": 9007199254740993, \"a\": 1.0}")),
+                r#"{"type":"data","data":{"n": 9007199254740993, "a": 1.0}}"#,
+            ),
+            (Holds::Reasoning("hm".to_owned()), r#"{"type":"reasoning","text":"hm"}"#),
+            (Holds::ToolUse(call), r#"{"type":"tool_use","call_id":"1","name":"t","arguments":{"b": 1.0}}"#),
+            (
+                output(pb::tool_output::Outcome::Result(raw("null"))),
+                r#"{"type":"tool_output","call_id":"1","result":null}"#,
+            ),
+            (output(pb::tool_output::Outcome::Error(fault)), r#"{"type":"tool_output","call_id":"1","error":"down"}"#),
+            (
+                blob(Some(pb::blob::Source::Inline(b"abc".to_vec()))),
+                r#"{"type":"audio","source":"data:audio/wav;base64,YWJj","media_type":"audio/wav"}"#,
+            ),
+        ] {
+            let sent = question(&Fields::default(), vec![said(pb::Role::User, vec![text("x"), part])]);
+            let expected = format!(
+                r#"{{"message":"x","messages":[{{"role":"user","content":[{{"type":"text","text":"x"}},{form}]}}]}}"#
+            );
+            assert_eq!(sent, Ok(expected));
+        }
+        for part in [Holds::Data(raw("{x")), Holds::Data(pb::Json::default()), blob(None)] {
+            let refused = question(&Fields::default(), vec![said(pb::Role::User, vec![part])]);
+            assert!(refused.as_ref().is_err_and(|why| why.starts_with("the case holds")), "{refused:?}");
+        }
+        let unknown =
+            pb::Message { role: pb::Role::User.into(), parts: vec![pb::Part::default()], ..pb::Message::default() };
+        assert!(question(&Fields::default(), vec![unknown]).is_err());
+    }
+}
