@@ -7,7 +7,7 @@ use crate::conversation::{Cost, ToolCall, ToolMode, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::suite::assertion::Assertion;
 use crate::suite::pattern::{JsPattern, PatternError};
-use crate::suite::template::Template;
+use crate::suite::template::{Data, Template, why_unresolved};
 use crate::suite::{Case, Mode};
 use crate::usage::{estimate_tokens, measured_tokens};
 use crate::verdict::{AssertionResult, Blame, Outcome};
@@ -36,8 +36,8 @@ impl Step {
         if holds { Self::Holds } else { Self::Fails(reason()) }
     }
 
-    pub(super) fn unresolved(tokens: Vec<String>) -> Self {
-        Self::Skipped(format!("{} leads nowhere", tokens.join(", ")), tokens)
+    pub(super) fn unresolved(tokens: Vec<String>, data: &Data) -> Self {
+        Self::Skipped(why_unresolved(&tokens, data), tokens)
     }
 
     /// Whether a pattern matches, in the words of the field.
@@ -214,7 +214,7 @@ impl<'a> Subject<'a> {
     fn with_text(&self, value: &Template, check: impl FnOnce(&str) -> Step) -> Step {
         match value.resolve(self.context.data) {
             Ok(text) => check(&text),
-            Err(tokens) => Step::unresolved(tokens),
+            Err(tokens) => Step::unresolved(tokens, self.context.data),
         }
     }
 

@@ -10,7 +10,7 @@ mod snapshot;
 
 use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
 use crate::suite::automaton::Deadline;
-use crate::suite::template::Data;
+use crate::suite::template::{Data, why_unresolved};
 use crate::suite::{Case, Dialect};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use arguments::Schemas;
@@ -85,8 +85,8 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         replayed: false,
     };
     for skipped in result.assertions.iter().filter(|assertion| !assertion.unresolved_tokens.is_empty()) {
-        let tokens = skipped.unresolved_tokens.join(", ");
-        result.warnings.push(format!("{}: {tokens} leads nowhere and was left out", skipped.name));
+        let why = why_unresolved(&skipped.unresolved_tokens, context.data);
+        result.warnings.push(format!("case {:?}, {}: {why}; what holds it is left out", case.id, skipped.name));
     }
     let is_unpriced = |assertion: &&AssertionResult| assertion.reason == contract::UNKNOWN_COST;
     if let Some(skipped) = result.assertions.iter().find(is_unpriced) {

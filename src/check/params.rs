@@ -41,7 +41,7 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
             Step::of_match(matched, || format!("{place} should match /{pattern}/, but is {}", shown(actual)))
         }),
     };
-    step.unwrap_or_else(Step::unresolved)
+    step.unwrap_or_else(|tokens| Step::unresolved(tokens, data))
 }
 
 /// What a parameter is compared with, tokens replaced.

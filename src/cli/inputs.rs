@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use super::seed::{self, Search};
 use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
 use crate::suite::answers::Answers;
@@ -195,12 +196,8 @@ impl Inputs {
         for name in &tests {
             suites.push(scripts::add_tests(&mut bundle, name)?);
         }
-        if errors.is_empty() {
-            return Ok(Self { suites, bundle, files, homes, generators, generated: Vec::new() });
-        }
-        let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
-        Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}"))
-            .details(errors.iter().map(ToString::to_string)))
+        invalid(&errors)?;
+        Ok(Self { suites, bundle, files, homes, generators, generated: Vec::new() })
     }
 
     /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it refuses are
@@ -213,6 +210,7 @@ impl Inputs {
         generator: &Generator,
         texts: Vec<String>,
         defaults: &Defaults,
+        strict: bool,
     ) -> Result<Vec<String>, CliError> {
         let plain: String =
             generator.writer.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -238,6 +236,7 @@ impl Inputs {
                     Err("it names a script".to_owned())
                 }
                 Ok(suite) if !suite.broken.is_empty() => Err(suite.broken[0].message.clone()),
+                Ok(suite) if strict && !suite.doubtful.is_empty() => Err(suite.doubtful[0].message.clone()),
                 Ok(suite) => match suite.cases.as_slice() {
                     [case] if is_taken(&case.id) => Err(format!("the id {:?} is already used", case.id)),
                     [case] => Ok(case.id.clone()),
@@ -263,8 +262,9 @@ impl Inputs {
                 .details(wrong.iter().map(ToString::to_string)));
         }
         self.bundle.add(&name, Role::Suite, file.into_bytes()).map_err(|error| refused(Path::new(&name), &error))?;
+        let doubts = suite.doubtful.iter().take(MAX_BAD_TOLD).map(ToString::to_string).collect();
         self.suites.push(suite);
-        let mut told = Vec::new();
+        let mut told: Vec<String> = doubts;
         if !bad.is_empty() || cases.len() < generator.count as usize {
             let (agent, asked, invalid) = (&generator.writer, generator.count, bad.len());
             told.push(format!("{agent} was asked for {asked} cases and wrote {all}; {invalid} cannot be used"));
@@ -278,17 +278,33 @@ impl Inputs {
         Ok(told)
     }
 
-    /// Adds the seed manifest: the file that was named, or the one at `convention`, which need not be there.
-    pub(super) fn add_seed(&mut self, file: Option<&Path>, convention: &str) -> Result<(), CliError> {
-        let path = file.unwrap_or(Path::new(convention));
-        if file.is_none() && !path.is_file() {
-            return Ok(());
-        }
-        let bytes = std::fs::read(path)
-            .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
-        suite::parse_data(&path.display().to_string(), &bytes)
-            .map_err(|errors| CliError::new(Exit::Usage, format!("the seed manifest: {errors}")))?;
-        self.add_file(path, Role::Seed, bytes)
+    /// Adds the seed manifest: the file that was named, or the one that is found, if there is one. Returns what is to be
+    /// said about that.
+    pub(super) fn add_seed(
+        &mut self,
+        file: Option<&Path>,
+        settings: Option<&Path>,
+    ) -> Result<Option<String>, CliError> {
+        let Search { file, remark } = match file {
+            Some(file) => Search { file: Some(file.to_owned()), remark: None },
+            None => self.find_seed(settings)?,
+        };
+        let Some(path) = file else { return Ok(remark) };
+        let (bytes, _) = seed::read(&path)?;
+        self.add_file(&path, Role::Seed, bytes)?;
+        Ok(remark)
+    }
+
+    /// Looks for the seed manifest of the suites.
+    pub(super) fn find_seed(&self, settings: Option<&Path>) -> Result<Search, CliError> {
+        // The suites of files come first, each file has one.
+        let suites: Vec<(&Path, &Suite)> = self.files.iter().map(PathBuf::as_path).zip(&self.suites).collect();
+        seed::search(&suites, settings)
+    }
+
+    /// Refuses what can hardly have been meant, as a strict run does.
+    pub(super) fn refuse_doubtful(&self) -> Result<(), CliError> {
+        invalid(self.suites.iter().flat_map(|suite| &suite.doubtful))
     }
 
     /// Adds the scripts around the run.
@@ -325,6 +341,17 @@ impl Inputs {
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.suites.iter().flat_map(Suite::findings)
     }
+}
+
+/// Refuses suites in which something is wrong.
+fn invalid<'a>(errors: impl IntoIterator<Item = &'a Finding>) -> Result<(), CliError> {
+    let errors: Vec<String> = errors.into_iter().map(ToString::to_string).collect();
+    let count = match errors.len() {
+        0 => return Ok(()),
+        1 => "1 error".to_owned(),
+        n => format!("{n} errors"),
+    };
+    Err(CliError::new(Exit::Usage, format!("the suite is invalid: {count}")).details(errors))
 }
 
 /// The bytes of a file that is one: a pipe may never end, and a device neither.

@@ -18,6 +18,7 @@ mod proto;
 mod run;
 mod runs;
 mod scripts;
+mod seed;
 mod status;
 mod watch;
 

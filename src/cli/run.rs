@@ -37,7 +37,7 @@ use crate::wire::spec::spec_to_proto;
 
 mod answers;
 mod baseline;
-mod config;
+pub(super) mod config;
 mod generate;
 mod http_agent;
 mod interrupts;
@@ -54,8 +54,6 @@ use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use progress::Progress;
 
-/// Where the seed manifest is by convention (Eval Runner Contract, "Seed Manifest").
-const SEED_MANIFEST: &str = "evals/seed-manifest.json";
 /// Where results are written when nothing is said.
 const OUTPUT_DIR: &str = "evals/results";
 /// Bytes of a bundle that are sent at a time.
@@ -204,7 +202,8 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "RUN")]
     failed: Option<String>,
 
-    /// Values for {{seed:…}} tokens [default: evals/seed-manifest.json, if it is there]
+    /// Values for {{seed:…}} tokens [default: seed-manifest.json or evals/seed-manifest.json in the folder of the suite or above
+    /// it, up to the root of the project]
     #[arg(long, value_name = "FILE")]
     seed_manifest: Option<PathBuf>,
 
@@ -298,6 +297,10 @@ pub(super) struct RunArgs {
     /// What models cost; a setting without a flag
     #[arg(skip)]
     prices: Prices,
+
+    /// The folder of the project's settings, if it has some
+    #[arg(skip)]
+    settings: Option<PathBuf>,
 }
 
 /// The names of the tiers, each read as its tier.
@@ -419,8 +422,11 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: args.allow_outside };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
+    if args.strict {
+        inputs.refuse_doubtful()?;
+    }
     inputs.add_hooks(&args.hooks())?;
-    inputs.add_seed(args.seed_manifest.as_deref(), SEED_MANIFEST)?;
+    let about_seed = inputs.add_seed(args.seed_manifest.as_deref(), args.settings.as_deref())?;
     // A dry run asks nobody for values that nobody compares with.
     let captured = if args.dry_run { None } else { snapshot::capture(&args).await? };
     check_overwrites(&args, &inputs)?;
@@ -435,6 +441,9 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     };
     for warning in inputs.findings().chain(&unread) {
         say(&format!("⚠ {warning}"));
+    }
+    if let Some(text) = &about_seed {
+        say(text);
     }
     if daemon.is_none() && args.detach {
         return Err(CliError::new(Exit::Usage, "--detach needs a daemon that goes on when forgectl ends")

@@ -27,7 +27,7 @@ use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, su
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Change, Store, StoreError, Stored};
-use crate::suite::error::SuiteErrors;
+use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::telemetry::export::{AHEAD, Exporter};
@@ -214,6 +214,13 @@ impl Manager {
         spec.capture_content |= self.capture_content;
         let parts = self.assemble(&spec).await?;
         let plan = &parts.plan;
+        if spec.strict {
+            // Not when a run goes on after a restart: it was accepted.
+            let doubtful: Vec<Finding> = plan.suites.iter().flat_map(|suite| suite.doubtful.clone()).collect();
+            if !doubtful.is_empty() {
+                return Err(SuiteErrors(doubtful).into());
+            }
+        }
         let run = Run {
             run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
             state: State::Queued,

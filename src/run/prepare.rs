@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::suite::Suite;
 use crate::suite::registry::Registry;
 use crate::suite::staleness::staleness;
-use crate::suite::template::Data;
+use crate::suite::template::{Data, Source};
 use crate::verdict::{Blame, Cause};
 
 /// Time to reach the agent before the first case; after that the run cannot begin.
@@ -147,10 +147,10 @@ async fn capture(provider: &Agent, job: &Job) -> Result<(Json, Vec<String>), Pre
 }
 
 fn snapshot_paths(plan: &Plan) -> Vec<String> {
-    // Only eval files of the contract have tokens, and those are held.
     let cases = plan.cases.iter().filter_map(|planned| planned.head().held());
-    let assertions = cases.flat_map(|case| &case.assertions);
-    let paths: BTreeSet<String> = assertions.flat_map(crate::suite::assertion::Assertion::snapshot_paths).collect();
+    let tokens = cases.flat_map(|case| &case.assertions).flat_map(crate::suite::assertion::Assertion::tokens);
+    let paths: BTreeSet<String> =
+        tokens.filter(|token| token.source == Source::Snapshot).map(|token| token.path).collect();
     paths.into_iter().collect()
 }
 

@@ -4,7 +4,7 @@
 //! [`crate::check`].
 
 use super::pattern::JsPattern;
-use super::template::{JsonTemplate, Template};
+use super::template::{JsonTemplate, Template, Token};
 use crate::json::Json;
 
 /// One field of a case's `expect`, switched on.
@@ -138,13 +138,13 @@ impl Assertion {
         )
     }
 
-    /// The paths of the snapshot tokens in it, repeats included.
+    /// The tokens in it, repeats included.
     #[must_use]
-    pub fn snapshot_paths(&self) -> Vec<String> {
-        let of = |template: &Template| template.snapshot_paths().map(str::to_owned).collect::<Vec<_>>();
+    pub fn tokens(&self) -> Vec<Token> {
+        let of = |template: &Template| template.tokens().cloned().collect::<Vec<_>>();
         let of_operand = |operand: &Operand| match operand {
             Operand::Text(template) => of(template),
-            Operand::Json(template) => template.snapshot_paths(),
+            Operand::Json(template) => template.tokens(),
         };
         match self {
             Self::ResponseContains(texts) | Self::ResponseNotContains(texts) => texts.iter().flat_map(of).collect(),

@@ -82,6 +82,7 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
         defaults: Defaults::default(),
         extras: Extras::default(),
         warnings: reader.warnings,
+        doubtful: reader.doubtful,
         broken: reader.broken,
     })
 }
@@ -136,6 +137,7 @@ impl Reader<'_> {
             lines_by_id.insert(id.clone(), first);
         }
         self.warn_unknown(json, "", CASE_KEYS);
+        self.stray_tokens(json);
         Some(Case {
             description: json.get("description").and_then(Json::as_str).unwrap_or_default().to_owned(),
             line: json.line,

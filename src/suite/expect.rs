@@ -185,13 +185,12 @@ impl Reader<'_> {
         groups.into_iter().collect()
     }
 
-    /// A name; tokens may not stand in one.
+    /// A name; tokens have no meaning in one.
     fn name(&mut self, field: &dyn fmt::Display, value: &Json) -> Option<String> {
         let Some(text) = value.as_str() else {
             self.must_be(field, value, "a text");
             return None;
         };
-        self.warn_of_token(field, value.line, text);
         Some(text.to_owned())
     }
 
@@ -201,14 +200,7 @@ impl Reader<'_> {
             self.must_be(field, value, "a text");
             return None;
         }
-        Some(self.text_template(field, value))
-    }
-
-    /// The text of a value as a template.
-    fn text_template(&mut self, field: &dyn fmt::Display, value: &Json) -> Template {
-        let text = value_text(value);
-        self.warn_if_left_open(field, value.line, &text);
-        Template::parse(&text)
+        Some(Template::parse(&value_text(value)))
     }
 
     fn pattern(&mut self, field: &dyn fmt::Display, value: &Json) -> Option<JsPattern> {
@@ -216,7 +208,6 @@ impl Reader<'_> {
             self.must_be(field, value, "a pattern");
             return None;
         };
-        self.warn_of_token(field, value.line, text);
         let pattern = JsPattern::new(text);
         self.note_if_invalid(field, value.line, &pattern);
         Some(pattern)
@@ -229,20 +220,6 @@ impl Reader<'_> {
             && let Err(error) = pattern.check()
         {
             self.broken_one(line, field, error.to_string());
-        }
-    }
-
-    fn warn_if_left_open(&mut self, field: &dyn fmt::Display, line: u32, text: &str) {
-        if Template::is_left_open(text) {
-            let message = format!("{text:?} opens a template token that no }}}} closes; it is taken as plain text");
-            self.warn(line, field, &message, None);
-        }
-    }
-
-    fn warn_of_token(&mut self, field: &dyn fmt::Display, line: u32, text: &str) {
-        if Template::has_opening(text) {
-            let message = format!("{text:?} is taken as plain text: template tokens have no meaning here");
-            self.warn(line, field, &message, None);
         }
     }
 
@@ -338,20 +315,15 @@ impl Reader<'_> {
             return None;
         };
         match (kind, &value.value) {
-            ("equals", _) => Some(ParamCheck::Equals(self.operand(&field, value))),
-            ("oneOf", Value::Array(items)) => {
-                let operands =
-                    items.iter().enumerate().map(|(n, item)| self.operand(&format_args!("{field}[{n}]"), item));
-                Some(ParamCheck::OneOf(operands.collect()))
-            }
-            ("oneOf", _) => Some(ParamCheck::OneOfValue(self.operand(&field, value))),
+            ("equals", _) => Some(ParamCheck::Equals(operand(value))),
+            ("oneOf", Value::Array(items)) => Some(ParamCheck::OneOf(items.iter().map(operand).collect())),
+            ("oneOf", _) => Some(ParamCheck::OneOfValue(operand(value))),
             (_, Value::Array(_) | Value::Object(_)) => {
                 self.must_be(&field, value, "a text");
                 None
             }
             (kind, _) => {
                 let text = value_text(value);
-                self.warn_if_left_open(&field, value.line, &text);
                 let template = Template::parse(&text);
                 if kind == "contains" {
                     return Some(ParamCheck::Contains(template));
@@ -363,14 +335,15 @@ impl Reader<'_> {
             }
         }
     }
+}
 
-    fn operand(&mut self, field: &dyn fmt::Display, value: &Json) -> Operand {
-        match &value.value {
-            Value::Array(_) | Value::Object(_) => Operand::Json(JsonTemplate::new(value.clone())),
-            // A null among alternatives is the text that JavaScript makes of it.
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                Operand::Text(self.text_template(field, value))
-            }
+/// What a parameter is compared with.
+fn operand(value: &Json) -> Operand {
+    match &value.value {
+        Value::Array(_) | Value::Object(_) => Operand::Json(JsonTemplate::new(value.clone())),
+        // A null among alternatives is the text that JavaScript makes of it.
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Operand::Text(Template::parse(&value_text(value)))
         }
     }
 }

@@ -109,6 +109,7 @@ pub(super) fn read(
         defaults: defaults.clone(),
         extras: Extras::default(),
         warnings: reader.warnings,
+        doubtful: reader.doubtful,
         broken: reader.broken,
     })
 }
@@ -413,6 +414,7 @@ impl Reader<'_> {
             lines.insert(id.to_owned(), json.line);
         }
         self.warn_unknown(json, "", CASE_KEYS);
+        self.tokens_in_framework(json);
         let errors = self.errors.len();
         let is_dynamic = given(json, "simulator").is_some() || given(json, "checkpoints").is_some();
         let messages = self.messages(json);

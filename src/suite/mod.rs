@@ -18,6 +18,7 @@ pub mod re2;
 mod reader;
 pub mod script;
 pub mod source;
+mod stray;
 pub mod stub;
 pub mod template;
 pub mod registry;
@@ -34,6 +35,7 @@ use claim::Claim;
 use error::{Finding, SuiteErrors};
 use script::{Hooks, ScriptRef};
 use stub::Stub;
+use template::Token;
 use text::{HELD_BYTES, Text};
 use timeout::Timeout;
 
@@ -67,6 +69,8 @@ pub struct Suite {
     extras: Extras,
     /// What is odd about the file but does not stop it from being run.
     pub warnings: Vec<Finding>,
+    /// What can hardly have been meant, such as `{{ seed:a }}`: a warning, and an error of a strict run.
+    pub doubtful: Vec<Finding>,
     /// Assertions that cannot be evaluated, most often for a pattern that cannot be compiled, with the place. Their cases
     /// fail, the others run; of patterns only the first few are told.
     pub broken: Vec<Finding>,
@@ -107,6 +111,7 @@ impl Suite {
             defaults: Defaults::default(),
             extras: Extras::default(),
             warnings: Vec::new(),
+            doubtful: Vec::new(),
             broken: Vec::new(),
         }
     }
@@ -133,7 +138,16 @@ impl Suite {
 
     /// Everything that people should hear about the file before they run it.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.broken.iter().chain(&self.warnings)
+        self.broken.iter().chain(&self.doubtful).chain(&self.warnings)
+    }
+
+    /// The tokens in the assertions of its cases, each with its case. Only eval files of the contract have some, and those
+    /// are held.
+    pub fn tokens(&self) -> impl Iterator<Item = (&Head, Token)> {
+        self.cases.iter().flat_map(|head| {
+            let assertions = head.held().map(|case| case.assertions.as_slice()).unwrap_or_default();
+            assertions.iter().flat_map(Assertion::tokens).map(move |token| (head, token))
+        })
     }
 }
 

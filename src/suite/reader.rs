@@ -21,8 +21,10 @@ pub(super) struct Reader<'a> {
     pub(super) broken: Vec<Finding>,
     pub(super) errors: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
-    /// Errors, warnings and broken assertions that were too many.
-    left_out: [usize; 3],
+    /// What can hardly have been meant: a warning, and an error of a strict run.
+    pub(super) doubtful: Vec<Finding>,
+    /// Errors, warnings, broken assertions and doubtful texts that were too many.
+    left_out: [usize; 4],
 }
 
 /// Most findings of a kind in one file.
@@ -39,7 +41,8 @@ impl<'a> Reader<'a> {
             broken: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
-            left_out: [0; 3],
+            doubtful: Vec::new(),
+            left_out: [0; 4],
         }
     }
 
@@ -70,13 +73,13 @@ impl<'a> Reader<'a> {
     /// Says how many findings were left out.
     pub(super) fn close(&mut self) {
         (self.case, self.line) = (None, None);
-        for (kind, left_out) in [(0, self.left_out[0]), (1, self.left_out[1]), (2, self.left_out[2])] {
+        for (kind, left_out) in std::mem::take(&mut self.left_out).into_iter().enumerate() {
             if left_out > 0 {
                 let finding = self.finding(0, None, format!("{left_out} more of this kind are not shown"), None);
-                [&mut self.errors, &mut self.warnings, &mut self.broken][kind].push(finding);
+                let kinds = [&mut self.errors, &mut self.warnings, &mut self.broken, &mut self.doubtful];
+                kinds[kind].push(finding);
             }
         }
-        self.left_out = [0; 3];
     }
 
     pub(super) fn broken_one(&mut self, line: u32, field: impl fmt::Display, message: String) {
@@ -87,6 +90,12 @@ impl<'a> Reader<'a> {
     pub(super) fn warn(&mut self, line: u32, field: impl fmt::Display, message: &str, hint: Option<String>) {
         let finding = self.finding(line, Some(field.to_string()), message.to_owned(), hint);
         Self::bounded(&mut self.warnings, &mut self.left_out[1], finding);
+    }
+
+    /// A warning that is an error of a strict run.
+    pub(super) fn doubt(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
+        let finding = self.finding(line, Some(field.to_string()), message, hint);
+        Self::bounded(&mut self.doubtful, &mut self.left_out[3], finding);
     }
 
     pub(super) fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {

@@ -28,20 +28,37 @@ enum Part {
 
 /// One token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
+pub struct Token {
     /// As it stands in the file, braces included.
-    written: String,
-    source: Source,
-    path: String,
+    pub written: String,
+    /// What it is looked up in.
+    pub source: Source,
+    /// Where it is looked up there.
+    pub path: String,
 }
 
+/// What a token is looked up in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub enum Source {
+    /// The seed manifest.
     Seed,
+    /// The snapshot.
     Snapshot,
 }
 
+impl Source {
+    /// What stands in front of the colon of a token.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Seed => "seed",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
 const OPENINGS: [(&str, Source); 2] = [("{{seed:", Source::Seed), ("{{snapshot:", Source::Snapshot)];
+/// What may stand in front of the colon of a token.
+pub(super) const SOURCES: [&str; 2] = ["seed", "snapshot"];
 
 impl Template {
     /// Splits a text. A token runs from its opening to the next `}}`; an opening that nothing closes is plain text.
@@ -62,20 +79,10 @@ impl Template {
         Self { parts }
     }
 
-    /// Whether a text opens a token, closed or not.
-    #[must_use]
-    pub fn has_opening(text: &str) -> bool {
-        first_opening(text).is_some()
-    }
-
-    /// Whether a text opens a token that nothing closes, which is most likely a slip.
-    #[must_use]
-    pub fn is_left_open(text: &str) -> bool {
-        let mut rest = text;
-        while let Some((_, end, _)) = first_token(rest) {
-            rest = &rest[end..];
-        }
-        first_opening(rest).is_some()
+    /// The source of the token that a text begins with, closed or not, and where its path starts.
+    pub(super) fn opening(text: &str) -> Option<(&'static str, usize)> {
+        let (opening, source) = OPENINGS.iter().find(|(opening, _)| text.starts_with(opening))?;
+        Some((source.name(), opening.len()))
     }
 
     /// The text with its tokens replaced.
@@ -97,11 +104,11 @@ impl Template {
         if unresolved.is_empty() { Ok(text) } else { Err(unresolved) }
     }
 
-    /// The paths of its snapshot tokens, repeats included.
-    pub fn snapshot_paths(&self) -> impl Iterator<Item = &str> {
+    /// Its tokens, repeats included.
+    pub fn tokens(&self) -> impl Iterator<Item = &Token> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Token(Token { source: Source::Snapshot, path, .. }) => Some(path.as_str()),
-            Part::Token(_) | Part::Text(_) => None,
+            Part::Token(token) => Some(token),
+            Part::Text(_) => None,
         })
     }
 
@@ -141,18 +148,52 @@ fn first_opening(text: &str) -> Option<(usize, usize, Source)> {
 impl Token {
     /// What the token stands for; `undefined` and `null` are nothing, `0`, `false` and `""` are something.
     fn look_up<'a>(&self, data: &'a Data) -> Option<&'a Json> {
-        let mut value = match self.source {
-            Source::Seed => data.seed.as_ref()?,
-            Source::Snapshot => data.snapshot.as_ref()?,
-        };
-        for segment in self.path.split('.') {
-            value = match indexed(segment) {
-                Some((key, index)) => value.get(key)?.as_array()?.get(index)?,
-                None => value.get(segment)?,
-            };
-        }
-        (!matches!(value.value, Value::Null)).then_some(value)
+        self.follow(data).ok()
     }
+
+    /// What the token stands for, or why it leads nowhere, for people.
+    ///
+    /// # Errors
+    /// What is missing: the source as a whole, or the first key of the path that is not there.
+    pub fn follow<'a>(&self, data: &'a Data) -> Result<&'a Json, String> {
+        let (source, what) = match self.source {
+            Source::Seed => (data.seed.as_ref().ok_or("no seed manifest was found")?, "the seed manifest"),
+            Source::Snapshot => (data.snapshot.as_ref().ok_or("no snapshot is configured")?, "the snapshot"),
+        };
+        let (mut value, mut start) = (source, 0);
+        for segment in self.path.split('.') {
+            let next = match indexed(segment) {
+                Some((key, index)) => value.get(key).and_then(Json::as_array).and_then(|items| items.get(index)),
+                None => value.get(segment),
+            };
+            value = next.ok_or_else(|| match &self.path[..start] {
+                "" => format!("{what} has no {segment:?}"),
+                before => format!("{what} has no {segment:?} in {:?}", before.trim_end_matches('.')),
+            })?;
+            start += segment.len() + 1;
+        }
+        if matches!(value.value, Value::Null) { Err(format!("{what} has null there")) } else { Ok(value) }
+    }
+}
+
+/// Why tokens, as written, lead nowhere, for people.
+#[must_use]
+pub fn why_unresolved(tokens: &[String], data: &Data) -> String {
+    /// Most tokens that are named.
+    const MOST: usize = 10;
+    let mut reasons: Vec<String> = Vec::new();
+    for token in tokens.iter().take(MOST) {
+        let read = Template::parse(token);
+        let why = read.tokens().next().and_then(|token| token.follow(data).err());
+        reasons.extend(why.filter(|why| !reasons.contains(why)));
+    }
+    let named = tokens.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match tokens.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let lead = if tokens.len() == 1 { "leads" } else { "lead" };
+    format!("{named}{more} {lead} nowhere: {}", reasons.join(", and "))
 }
 
 /// Splits `key[3]`; everything else is one key, brackets and blanks included.
@@ -197,20 +238,20 @@ impl JsonTemplate {
 }
 
 impl JsonTemplate {
-    /// The paths of the snapshot tokens in its texts, repeats included.
+    /// The tokens in its texts, repeats included.
     #[must_use]
-    pub fn snapshot_paths(&self) -> Vec<String> {
-        let mut paths = Vec::new();
+    pub fn tokens(&self) -> Vec<Token> {
+        let mut tokens = Vec::new();
         let mut open = vec![&self.0];
         while let Some(json) = open.pop() {
             match &json.value {
-                Value::String(text) => paths.extend(Template::parse(text).snapshot_paths().map(str::to_owned)),
+                Value::String(text) => tokens.extend(Template::parse(text).tokens().cloned()),
                 Value::Array(items) => open.extend(items),
                 Value::Object(members) => open.extend(members.iter().map(|(_, value)| value)),
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
             }
         }
-        paths
+        tokens
     }
 }
 
@@ -243,8 +284,6 @@ mod tests {
         let text = "{{seed:a}}".repeat(300_000);
         let unresolved = Template::parse(&text).resolve(&Data::default()).expect_err("there is no seed");
         assert_eq!(unresolved.len(), 300_000);
-        assert!(Template::is_left_open(&"{{seed:a ".repeat(300_000)));
-        assert!(!Template::is_left_open(&"{{{{".repeat(300_000)));
     }
 
     #[test]
@@ -258,5 +297,28 @@ mod tests {
             Err(vec!["{{seed:a.b[1]}}".to_owned(), "{{snapshot:q}}".to_owned()])
         );
         assert_eq!(resolve("{{seed:a.b").as_deref(), Ok("{{seed:a.b"));
+    }
+
+    #[test]
+    fn what_leads_nowhere_says_where_it_ends() {
+        let data = Data { seed: Json::parse(r#"{"a": {"b": [7], "a": null}}"#).ok(), snapshot: None };
+        for (tokens, why) in [
+            (&["{{seed:pin}}"][..], "{{seed:pin}} leads nowhere: the seed manifest has no \"pin\""),
+            (&["{{seed:a.b[1]}}"], "{{seed:a.b[1]}} leads nowhere: the seed manifest has no \"b[1]\" in \"a\""),
+            (&["{{seed:a.c.d}}"], "{{seed:a.c.d}} leads nowhere: the seed manifest has no \"c\" in \"a\""),
+            (&["{{seed:a.a}}"], "{{seed:a.a}} leads nowhere: the seed manifest has null there"),
+            (&["{{snapshot:a}}"], "{{snapshot:a}} leads nowhere: no snapshot is configured"),
+            (
+                &["{{snapshot:a}}", "{{snapshot:b}}", "{{seed:c}}"],
+                "{{snapshot:a}}, {{snapshot:b}}, {{seed:c}} lead nowhere: no snapshot is configured, and the seed manifest has no \"c\"",
+            ),
+        ] {
+            let tokens: Vec<String> = tokens.iter().map(|token| (*token).to_owned()).collect();
+            assert_eq!(why_unresolved(&tokens, &data), why);
+        }
+        let without = why_unresolved(&["{{seed:a}}".to_owned()], &Data::default());
+        assert_eq!(without, "{{seed:a}} leads nowhere: no seed manifest was found");
+        let many = why_unresolved(&vec!["{{seed:a}}".to_owned(); 12], &Data::default());
+        assert!(many.ends_with("{{seed:a}} and 2 more lead nowhere: no seed manifest was found"), "{many}");
     }
 }

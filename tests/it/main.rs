@@ -8,6 +8,7 @@
 //! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `chaos`: a daemon that is killed again and again
+//! - `documents`: what the two documents and their readers expect of files, flags and settings
 //! - `durable`: what a daemon keeps
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
@@ -23,6 +24,7 @@ mod answers;
 mod attachments;
 mod attempts;
 mod chaos;
+mod documents;
 mod durable;
 mod engine;
 mod exports;

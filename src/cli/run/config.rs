@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{OUTPUT_DIR, RunArgs, SEED_MANIFEST, Tools};
+use super::{OUTPUT_DIR, RunArgs, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
 use crate::suite::error::did_you_mean;
@@ -34,7 +34,7 @@ const KEYS: &[&str] = &[
 const PRICE_KEYS: &[&str] = &["input", "output", "cacheRead", "cacheWrite"];
 
 /// A configuration file, read but not yet merged.
-pub(super) struct Config {
+pub(in crate::cli) struct Config {
     path: PathBuf,
     json: Json,
 }
@@ -44,7 +44,7 @@ impl Config {
     ///
     /// # Errors
     /// When it cannot be read, is no JSON object, or has a key that is not known.
-    pub(super) fn find(named: Option<&Path>) -> Result<Option<Self>, CliError> {
+    pub(in crate::cli) fn find(named: Option<&Path>) -> Result<Option<Self>, CliError> {
         let found = match named {
             Some(path) => Some(path.to_owned()),
             None => std::env::current_dir()
@@ -73,13 +73,12 @@ impl Config {
     /// # Errors
     /// When a value makes no sense.
     pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let folder = self.folder();
         args.name = args.name.take().or(self.text("agentEndpoint")?);
         args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
         args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
         // What is not said is where the settings are, not where the command is typed.
-        let seed = folder.join(SEED_MANIFEST);
-        args.seed_manifest = args.seed_manifest.take().or_else(|| seed.is_file().then_some(seed));
+        args.settings = Some(folder.to_owned());
         args.output_dir = args.output_dir.take().or(self.file("outputDir")?).or_else(|| Some(folder.join(OUTPUT_DIR)));
         // A run, or a file: one beside the settings is meant as a file.
         let baseline = self.text("baselineRunId")?.map(|name| {
@@ -205,9 +204,17 @@ impl Config {
         value.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| self.refuse(key, "must be a text"))
     }
 
-    fn file(&self, key: &str) -> Result<Option<PathBuf>, CliError> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        Ok(self.text(key)?.map(|path| folder.join(path)))
+    /// The folder of the file.
+    pub(in crate::cli) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// A setting that names a file.
+    ///
+    /// # Errors
+    /// When it is no text.
+    pub(in crate::cli) fn file(&self, key: &str) -> Result<Option<PathBuf>, CliError> {
+        Ok(self.text(key)?.map(|path| self.folder().join(path)))
     }
 
     fn number(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, CliError> {

@@ -49,7 +49,7 @@ pub(super) async fn generate(
                 return Err(CliError::new(Exit::Interrupted, "interrupted while cases were generated"));
             }
         };
-        for text in inputs.add_generated(&generator, texts, &defaults)? {
+        for text in inputs.add_generated(&generator, texts, &defaults, args.strict)? {
             if !args.quiet {
                 note(&format!("⚠ {text}"));
             }

@@ -1,0 +1,205 @@
+//! What the two documents and their readers expect of files, flags and settings: by the programs.
+
+use crate::processes::Place;
+
+const AGENT: &str = r#"{"replies": [{"on": "*", "events": [{"text": "It is 8806."}]}]}"#;
+
+/// Arguments, the exit code, texts that are said, and texts that are not.
+type Row<'a> = (&'a [&'a str], i32, &'a [&'a str], &'a [&'a str]);
+
+fn check_rows(place: &Place, rows: &[Row<'_>]) {
+    for (args, code, texts, absent) in rows {
+        let ended = place.run(args);
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.code, Some(*code), "{args:?}\n{said}");
+        for text in *texts {
+            assert!(said.contains(text), "{args:?} does not say {text:?}:\n{said}");
+        }
+        for text in *absent {
+            assert!(!said.contains(text), "{args:?} says {text:?}:\n{said}");
+        }
+    }
+}
+
+/// How often the agent was called.
+fn calls(place: &Place) -> usize {
+    let log = std::fs::read_to_string(place.path().join("calls.jsonl")).unwrap_or_default();
+    log.lines().filter(|line| line.contains("\"start\"")).count()
+}
+
+fn contract_case(id: &str, expect: &str) -> String {
+    format!(r#"{{"id": "{id}", "input": {{"message": "Read me my PIN"}}, "expect": {expect}}}"#)
+}
+
+/// Text that looks like a template and is none checks nothing: it is told with its place and its spelling, and a strict run
+/// is refused before anything is sent.
+#[test]
+fn what_looks_like_a_template() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    place.write("seed-manifest.json", r#"{"pin": "1234"}"#);
+    let blanks = contract_case("blanks", r#"{"responseNotContains": ["{{ seed:pin }}"]}"#);
+    let param =
+        r#"{"toolParams": [{"tool": "t", "paramName": "p", "assertion": "equals", "value": {"a": ["{{Seed:pin}}"]}}]}"#;
+    place.write(
+        "pin.golden.json",
+        &format!(
+            "[{blanks},\n{},\n{}]",
+            contract_case("param", param),
+            contract_case("ok", r#"{"responseContains": ["8806"], "responseNotContains": ["{{seed:pin}}"]}"#)
+        ),
+    );
+    place.write("pin.jsonl", "\n{\"id\": \"none\", \"input\": \"x\", \"assertions\": [{\"type\": \"not_contains\", \"value\": \"{{seed:pin}}\"}]}\n");
+    place.write("sent.golden.json", r#"[{"id": "sent", "input": {"message": "PIN {{seed:pin}}"}, "expect": {"responseNonEmpty": true, "toolsNotCalled": ["{{seed:pin}}"]}}]"#);
+    let told: &[&str] = &[
+        "⚠ pin.golden.json, line 1, case \"blanks\", expect.responseNotContains[0]: \"{{ seed:pin }}\" looks like a template token and is none; it is taken as plain text (a token is written {{seed:pin}})",
+        "⚠ pin.golden.json, line 2, case \"param\", expect.toolParams[0].value.a[0]: \"{{Seed:pin}}\" looks like",
+    ];
+    let jsonl: &[&str] = &[
+        "⚠ pin.jsonl, line 2, case \"none\", assertions[0].value: \"{{seed:pin}}\" is taken as plain text: Agent Test Framework V2 has no template tokens",
+    ];
+    let refused: &[&str] = &[
+        "the suite is invalid: 2 errors",
+        "pin.golden.json, line 1, case \"blanks\"",
+        "pin.golden.json, line 2, case \"param\"",
+    ];
+    let sent: &[&str] = &[
+        "case \"sent\", input.message: \"{{seed:pin}}\" is taken as plain text: template tokens have no meaning here",
+        "expect.toolsNotCalled[0]",
+    ];
+    check_rows(
+        &place,
+        &[
+            (&["check", "pin.golden.json"], 0, told, &["case \"ok\""]),
+            (&["check", "pin.jsonl"], 0, jsonl, &[]),
+            (&["check", "sent.golden.json"], 0, sent, &[]),
+            (
+                &["check", "--strict", "pin.golden.json"],
+                2,
+                &["a strict run would not pass: 2 places", "case \"blanks\""],
+                &[],
+            ),
+            (&["check", "--strict", "pin.jsonl"], 2, &["case \"none\""], &[]),
+            (&["check", "--strict", "sent.golden.json"], 0, sent, &[]),
+            (&["run", "pin.golden.json", "-n", &agent, "--strict"], 2, refused, &["passed"]),
+            (
+                &["run", "pin.jsonl", "-n", &agent, "--strict"],
+                2,
+                &["the suite is invalid: 1 error", "assertions[0].value"],
+                &[],
+            ),
+            (&["run", "-i", "Say {{seed:pin}}", "-n", &agent, "--strict"], 2, &["case \"message\", input"], &[]),
+        ],
+    );
+    assert_eq!(calls(&place), 0, "nothing was to be sent");
+    check_rows(
+        &place,
+        &[
+            (&["run", "pin.golden.json", "-n", &agent, "-o", "r.json"], 0, told, &[]),
+            (&["run", "pin.jsonl", "-n", &agent, "--daemon", &url], 0, jsonl, &[]),
+            (&["run", "sent.golden.json", "-n", &agent, "--strict"], 0, sent, &[]),
+        ],
+    );
+    let warnings = place.json("r.json")["warnings"].to_string();
+    assert!(warnings.contains("{{ seed:pin }}") && warnings.contains("{{Seed:pin}}"), "{warnings}");
+}
+
+/// The manifest is where the suite is, or above in the project; what is missing is said.
+#[test]
+fn where_the_seed_manifest_is() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let suite = format!("[{}]", contract_case("a", r#"{"responseContains": ["{{seed:pin}}"]}"#));
+    let good = r#"{"pin": 8806}"#;
+    // In a project, the command typed elsewhere.
+    place.write("one/.git/HEAD", "");
+    place.write("one/evals/deep/pin.golden.json", &suite);
+    place.write("one/evals/seed-manifest.json", good);
+    // Beside the suite, in a folder that is no project.
+    place.write("two/pin.golden.json", &suite);
+    place.write("two/seed-manifest.json", good);
+    // Above the root of the project nothing is looked for.
+    place.write("three/evals/seed-manifest.json", good);
+    place.write("three/project/forge.config.json", "{}");
+    place.write("three/project/tests/pin.golden.json", &suite);
+    // The nearest counts.
+    place.write("four/.git/HEAD", "");
+    place.write("four/evals/seed-manifest.json", r#"{"pin": "other"}"#);
+    place.write("four/tests/evals/seed-manifest.json", good);
+    place.write("four/tests/sub/pin.golden.json", &suite);
+    // One that does not know the value, and snapshots.
+    place.write("five/seed-manifest.json", r#"{"pins": 1}"#);
+    let both = contract_case("both", r#"{"responseContains": ["{{seed:pin}}", "{{snapshot:pin}}", "8806"]}"#);
+    place.write("five/pin.golden.json", &format!("[{both}]"));
+    place.write(
+        "six/pin.golden.json",
+        "[{\"id\": \"plain\", \"input\": {\"message\": \"x\"}, \"expect\": {\"responseContains\": [\"8806\"]}}]",
+    );
+    let run = |file: &'static str| -> [&str; 4] { ["run", file, "-n", "AGENT"] };
+    let rows: &[(&str, i32, &[&str], &[&str])] = &[
+        ("one/evals/deep/pin.golden.json", 0, &["seed manifest: one/evals/seed-manifest.json"], &["⚠"]),
+        ("two/pin.golden.json", 0, &["seed manifest: two/seed-manifest.json"], &["⚠"]),
+        (
+            "three/project/tests/pin.golden.json",
+            0,
+            &[
+                "⚠ three/project/tests/pin.golden.json, case \"a\": it has {{seed:…}} tokens, and no seed manifest was found; looked for three/project/tests/seed-manifest.json, three/project/tests/evals/seed-manifest.json, three/project/seed-manifest.json, three/project/evals/seed-manifest.json, evals/seed-manifest.json",
+                "⚠ case \"a\", responseContains: {{seed:pin}} leads nowhere: no seed manifest was found",
+                "⚠ nothing checked",
+            ],
+            &["seed manifest: "],
+        ),
+        ("four/tests/sub/pin.golden.json", 0, &["seed manifest: four/tests/evals/seed-manifest.json"], &["⚠"]),
+        (
+            "five/pin.golden.json",
+            0,
+            &[
+                "⚠ case \"both\", responseContains: {{seed:pin}} leads nowhere: the seed manifest has no \"pin\"",
+                "⚠ case \"both\", responseContains: {{snapshot:pin}} leads nowhere: no snapshot is configured",
+            ],
+            &["nothing checked"],
+        ),
+        ("six/pin.golden.json", 0, &[], &["seed manifest"]),
+    ];
+    for (file, code, texts, absent) in rows {
+        let mut args = run("");
+        (args[1], args[3]) = (file, agent.as_str());
+        check_rows(&place, &[(&args, *code, texts, absent)]);
+    }
+    check_rows(
+        &place,
+        &[
+            (&["check", "one/evals/deep/pin.golden.json"], 0, &["seed manifest: one/evals/seed-manifest.json"], &["⚠"]),
+            (&["check", "three/project/tests/pin.golden.json"], 0, &["no seed manifest was found; looked for"], &[]),
+            (
+                &["check", "five/pin.golden.json"],
+                0,
+                &[
+                    "⚠ five/pin.golden.json, line 1, case \"both\": {{seed:pin}} leads nowhere: the seed manifest has no \"pin\"",
+                ],
+                &[],
+            ),
+            (
+                &["run", "one", "four", "-n", &agent],
+                2,
+                &[
+                    "these suites have different seed manifests",
+                    "one/evals/deep/pin.golden.json: one/evals/seed-manifest.json",
+                    "--seed-manifest",
+                ],
+                &[],
+            ),
+            (
+                &["run", "one", "four", "-n", &agent, "--seed-manifest", "two/seed-manifest.json"],
+                0,
+                &[],
+                &["⚠", "seed manifest: "],
+            ),
+        ],
+    );
+    // By convention, where the command is typed: nothing is to be said.
+    place.write("evals/seed-manifest.json", good);
+    place.write("pin.golden.json", &suite);
+    check_rows(&place, &[(&["run", "pin.golden.json", "-n", &agent], 0, &["1/1 passed"], &["seed manifest", "⚠"])]);
+}
