@@ -12,6 +12,7 @@ use crate::conversation::{
     AgentCard, AgentEvent, CancelReason, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome, Usage,
 };
 use crate::plan::RunSpec;
+use crate::suite::identity::Identity;
 use crate::suite::staleness::Staleness;
 use crate::suite::{Labels, ModeKind, Tier};
 use crate::trace::{Attempted, RunTrace};
@@ -425,4 +426,13 @@ pub struct SuiteInfo {
     pub staleness: Option<Staleness>,
     /// What came of comparing with an earlier result; `None` until the run is over, or when there is none.
     pub comparison: Option<Comparison>,
+}
+
+impl SuiteInfo {
+    /// What the suite is known by, of whose cases these are the ids.
+    #[must_use]
+    pub fn identity<'a>(&'a self, ids: Vec<&'a str>) -> Identity<'a> {
+        let Self { path, tool_name, tier, eval_file_hash: file_hash, .. } = self;
+        Identity { path, file_hash, tool_name, tier: tier.name(), ids }
+    }
 }

@@ -19,6 +19,10 @@ pub(super) enum CasesCommand {
         #[arg(value_name = "CASE")]
         case_id: String,
 
+        /// Only in this suite, as reports name it
+        #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
+        suite: String,
+
         /// Most verdicts to show
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..=500))]
         limit: i32,
@@ -27,8 +31,8 @@ pub(super) enum CasesCommand {
 
 pub(super) async fn cases(daemon: Option<String>, command: CasesCommand) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
-    let CasesCommand::History { case_id, limit } = command;
-    let request = pb::ListVerdictsRequest { case_id: case_id.clone(), page_size: limit };
+    let CasesCommand::History { case_id, suite, limit } = command;
+    let request = pb::ListVerdictsRequest { case_id: case_id.clone(), suite, page_size: limit };
     let answer = client.ask("asking for the verdicts", client.runs().list_verdicts(request)).await?;
     let unreadable =
         |error: WireError| CliError::new(Exit::CouldNotRun, format!("the daemon's answer cannot be read: {error}"));
@@ -40,10 +44,19 @@ pub(super) async fn cases(daemon: Option<String>, command: CasesCommand) -> Resu
             format!("no run that is kept has a verdict on a case {case_id:?}"),
         ));
     }
-    // The oldest first, as time goes.
-    let line: String = entries.iter().rev().map(Entry::mark).collect();
-    let passed = entries.iter().filter(|entry| entry.outcome == Outcome::Passed).count();
-    print(&format!("{}  {line}  {passed} of {} passed\n", printable(&case_id), entries.len()))?;
+    // A case is one of its suite.
+    let mut suites: Vec<&str> = Vec::new();
+    for entry in &entries {
+        if !suites.contains(&entry.suite.as_str()) {
+            suites.push(&entry.suite);
+        }
+    }
+    suites.sort_unstable();
+    for suite in &suites {
+        let of_suite: Vec<&Entry> = entries.iter().filter(|entry| entry.suite == *suite).collect();
+        let named = if suites.len() > 1 { format!("  {}", printable(suite)) } else { String::new() };
+        print(&format!("{}{named}  {}\n", printable(&case_id), headline(&of_suite)))?;
+    }
     for entry in &entries {
         print(&format!("{}\n", entry.line()))?;
     }
@@ -51,6 +64,16 @@ pub(super) async fn cases(daemon: Option<String>, command: CasesCommand) -> Resu
         note("there may be more; --limit shows them");
     }
     Ok(Exit::Passed)
+}
+
+/// What came of a case over the runs, the oldest first, as time goes.
+fn headline(entries: &[&Entry]) -> String {
+    let line: String = entries.iter().rev().map(|entry| entry.mark()).collect();
+    let count = |outcome| entries.iter().filter(|entry| entry.outcome == outcome).count();
+    let (passed, judged) = (count(Outcome::Passed), count(Outcome::Passed) + count(Outcome::Failed));
+    let rest = entries.len() - judged;
+    let rest = if rest > 0 { format!(", {rest} without a verdict") } else { String::new() };
+    format!("{line}  {passed} of {judged} passed{rest}")
 }
 
 /// What came of a case in a run.

@@ -8,11 +8,12 @@ use clap::Args;
 use super::client::Client;
 use super::follow::Follower;
 use super::{CliError, Exit, print};
-use crate::event::{Payload, Run};
+use crate::event::{Payload, Run, SuiteInfo};
 use crate::report::{printable, repeats};
 use crate::stats::{Tally, fisher};
+use crate::suite::identity::{Identity, pair};
 use crate::verdict::gate::{ALPHA, CaseTally, Gate, Rate, judge};
-use crate::verdict::{CaseResult, Outcome};
+use crate::verdict::{CaseResult, Outcome, Standing};
 use crate::wire::control::Detail;
 
 /// Most cases of a list that are named.
@@ -37,6 +38,8 @@ pub(super) struct DiffArgs {
 #[derive(Debug, Default)]
 struct Came {
     passed: u32,
+    failed: u32,
+    /// Those without a verdict.
     others: u32,
     tally: Tally,
     /// Why the first one did not pass that did not.
@@ -45,45 +48,52 @@ struct Came {
 
 impl Came {
     fn add(&mut self, result: &CaseResult) {
-        if result.outcome == Outcome::Skipped && result.cause.is_none() {
-            // It was left out, as asked.
-            return;
+        match result.standing() {
+            Standing::Passed => self.passed += 1,
+            Standing::Failed => self.failed += 1,
+            Standing::NotJudged => self.others += 1,
+            Standing::LeftOut => return,
         }
         self.tally.add(result.tally());
-        if result.outcome == Outcome::Passed {
-            self.passed += 1;
-        } else {
-            self.others += 1;
+        if result.outcome != Outcome::Passed {
             self.error = self.error.take().or_else(|| result.error.clone());
         }
     }
 
-    const fn is_good(&self) -> bool {
-        self.others == 0
+    /// Those with a verdict.
+    const fn judged(&self) -> u32 {
+        self.passed + self.failed
     }
 
-    const fn all(&self) -> u32 {
-        self.passed + self.others
+    /// Whether nobody can tell any more what passed before.
+    const fn is_lost_since(&self, before: &Self) -> bool {
+        self.judged() == 0 && self.others > 0 && before.passed > 0 && before.failed == 0
     }
 
     /// Whether it came out worse than before: of repetitions more than chance would do.
     fn is_worse_than(&self, before: &Self) -> bool {
-        let (one, other) =
-            (u64::from(self.passed) * u64::from(before.all()), u64::from(before.passed) * u64::from(self.all()));
-        let tally = |came: &Self| Tally { passed: came.passed, failed: came.others, uncounted: 0 };
-        one < other && ((self.all() == 1 && before.all() == 1) || fisher(tally(before), tally(self)) < ALPHA)
+        let (all, then) = (self.judged(), before.judged());
+        let (one, other) = (u64::from(self.passed) * u64::from(then), u64::from(before.passed) * u64::from(all));
+        let tally = |came: &Self| Tally { passed: came.passed, failed: came.failed, uncounted: 0 };
+        one < other && ((all == 1 && then == 1) || fisher(tally(before), tally(self)) < ALPHA)
+    }
+
+    /// Whether a larger or smaller part passed than before.
+    fn differs_from(&self, before: &Self) -> bool {
+        u64::from(self.passed) * u64::from(before.judged()) != u64::from(before.passed) * u64::from(self.judged())
     }
 
     fn words(&self) -> String {
-        let all = self.all();
-        if all == 1 {
-            if self.is_good() { "passed" } else { "did not pass" }.to_owned()
-        } else {
-            format!("{}/{all} passed", self.passed)
+        match (self.judged(), self.passed) {
+            (0, _) => "not judged".to_owned(),
+            (1, 1) => "passed".to_owned(),
+            (1, _) => "did not pass".to_owned(),
+            (all, passed) => format!("{passed}/{all} passed"),
         }
     }
 }
 
+/// By the path of the suite, as the later run names it, and the id.
 type Cases = BTreeMap<(String, String), Came>;
 
 pub(super) async fn diff(daemon: Option<String>, args: DiffArgs) -> Result<Exit, CliError> {
@@ -91,9 +101,18 @@ pub(super) async fn diff(daemon: Option<String>, args: DiffArgs) -> Result<Exit,
     let (before, then) = read(&client, &args.before).await?;
     let (now, today) = read(&client, &args.now).await?;
     client.close().await;
-    let (text, regressed) = told((&before, &then), (&now, &today), args.max_regression);
+    let pairs = paired((&before, &then), (&now, &today));
+    let then = then.into_iter().map(|((suite, id), came)| {
+        let renamed = pairs.iter().find(|(then, _)| then.path == suite).map(|(_, now)| now.path.clone());
+        // One that is gone keeps its name, unless another has it now.
+        let is_taken = |suite: &str| pairs.iter().any(|(_, now)| now.path == suite);
+        let suite = renamed.unwrap_or_else(|| if is_taken(&suite) { format!("{suite} (before)") } else { suite });
+        ((suite, id), came)
+    });
+    let differences = differences(&before, &now, &pairs);
+    let (text, exit) = told((&before, &then.collect()), (&now, &today), &differences, args.max_regression);
     print(&text)?;
-    Ok(if regressed { Exit::Failed } else { Exit::Passed })
+    Ok(exit)
 }
 
 /// The run, which is waited for, and what came of its cases.
@@ -112,8 +131,28 @@ async fn read(client: &Client, run_id: &str) -> Result<(Run, Cases), CliError> {
     Err(CliError::new(Exit::CouldNotRun, format!("the log of the run {run_id} ended without its last event")))
 }
 
-/// What people want to know, and whether a case got worse.
-fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate) -> (String, bool) {
+/// The suites that are in both runs, then and now.
+fn paired<'a>(
+    (before, then): (&'a Run, &Cases),
+    (now, today): (&'a Run, &Cases),
+) -> Vec<(&'a SuiteInfo, &'a SuiteInfo)> {
+    let pairs = pair(&identities(now, today), &identities(before, then));
+    let pairs = now.suites.iter().zip(pairs);
+    pairs.filter_map(|(suite, paired)| Some((&before.suites[paired?.0], suite))).collect()
+}
+
+fn identities<'a>(run: &'a Run, cases: &'a Cases) -> Vec<Identity<'a>> {
+    let ids = |path: &str| cases.keys().filter(|(suite, _)| suite == path).map(|(_, id)| id.as_str()).collect();
+    run.suites.iter().map(|suite| suite.identity(ids(&suite.path))).collect()
+}
+
+/// What people want to know, and how the command ends: trouble outranks what got worse.
+fn told(
+    (before, then): (&Run, &Cases),
+    (now, today): (&Run, &Cases),
+    differences: &[String],
+    most: Rate,
+) -> (String, Exit) {
     let mut text = String::new();
     for (word, run) in [("before", before), ("now", now)] {
         let agent = printable(&run.spec.agent_id);
@@ -126,8 +165,8 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
             run.totals.total
         );
     }
-    for difference in differences(before, now) {
-        let _ = writeln!(text, "⚠ {}", printable(&difference));
+    for difference in differences {
+        let _ = writeln!(text, "⚠ {}", printable(difference));
     }
     let name = |(suite, case): &(String, String)| printable(&format!("{suite}: {case}"));
     let both = || today.iter().filter_map(|(key, came)| Some((key, then.get(key)?, came)));
@@ -139,16 +178,15 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
         lines.collect()
     };
     let worse = changed(&|before, now| now.is_worse_than(before));
+    let lost = changed(&|before, now| now.is_lost_since(before));
     let better = changed(&|before, now| before.is_worse_than(now));
-    let maybe = changed(&|before, now| {
-        u64::from(now.passed) * u64::from(before.all()) != u64::from(before.passed) * u64::from(now.all())
-            && !now.is_worse_than(before)
-            && !before.is_worse_than(now)
-    });
+    let maybe =
+        changed(&|before, now| now.differs_from(before) && !now.is_worse_than(before) && !before.is_worse_than(now));
     let only =
         |of: &Cases, other: &Cases| of.keys().filter(|key| !other.contains_key(*key)).map(name).collect::<Vec<_>>();
     let lists = [
         ("✗ worse", &worse),
+        ("? passed before, not judged now", &lost),
         ("✓ better", &better),
         ("≈ differs, which may be chance", &maybe),
         ("+ only now", &only(today, then)),
@@ -166,10 +204,11 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
             let _ = writeln!(text, "    and {} more", lines.len() - MAX_NAMED);
         }
     }
-    if worse.is_empty() && better.is_empty() && maybe.is_empty() {
+    if [&worse, &lost, &better, &maybe].iter().all(|list| list.is_empty()) {
         text.push_str("no case that both have came out differently\n");
     }
     let pairs = both().map(|(key, before, now)| CaseTally {
+        suite: key.0.as_str().into(),
         case: name(key),
         tally: now.tally,
         open: 0,
@@ -177,27 +216,37 @@ fn told((before, then): (&Run, &Cases), (now, today): (&Run, &Cases), most: Rate
         faults: 0,
     });
     let gate = Gate { max_regression: Some(most), ..Gate::default() };
-    if let Some(comparison) = judge(&gate, &pairs.collect::<Vec<_>>()).comparison {
-        let _ = writeln!(text, "{}", repeats::compared(&comparison));
+    for line in repeats::comparisons(&judge(&gate, &pairs.collect::<Vec<_>>())) {
+        let _ = writeln!(text, "{}", printable(&line));
     }
-    (text, !worse.is_empty())
+    let exit = match (lost.is_empty(), worse.is_empty()) {
+        (false, _) => Exit::CouldNotRun,
+        (true, false) => Exit::Failed,
+        (true, true) => Exit::Passed,
+    };
+    (text, exit)
 }
 
 /// What else was not the same in two runs: it may be the reason for what differs.
-fn differences(before: &Run, now: &Run) -> Vec<String> {
+fn differences(before: &Run, now: &Run, suites: &[(&SuiteInfo, &SuiteInfo)]) -> Vec<String> {
     let card = |run: &Run| run.agent.clone().unwrap_or_default();
     let (then, today) = (card(before), card(now));
     let repeats = |run: &Run| run.spec.repeats.to_string();
-    let hashes = |run: &Run| run.suites.iter().map(|suite| suite.eval_file_hash.as_str()).collect::<Vec<_>>().join(" ");
     let evidence = |run: &Run| run.spec.replay.as_ref().map_or("agents", |replay| &replay.run_id).to_owned();
-    let pairs = [
+    let edited: Vec<_> = suites.iter().filter(|(then, now)| then.eval_file_hash != now.eval_file_hash).collect();
+    let hashes = |of: &dyn Fn(&(&SuiteInfo, &SuiteInfo)) -> String| {
+        edited.iter().map(|pair| of(pair)).collect::<Vec<_>>().join(" ")
+    };
+    let texts = (hashes(&|(then, _)| then.eval_file_hash.clone()), hashes(&|(_, now)| now.eval_file_hash.clone()));
+    let mut pairs = vec![
         ("another agent", before.spec.agent_id.clone(), now.spec.agent_id.clone()),
         ("another build of the agent", then.version, today.version),
         ("another model", then.model, today.model),
-        ("another text of the suites", hashes(before), hashes(now)),
+        ("another text of the suites", texts.0, texts.1),
         ("another number of repetitions", repeats(before), repeats(now)),
         ("other evidence", evidence(before), evidence(now)),
     ];
+    pairs.extend(suites.iter().map(|(then, now)| ("another path of a suite", then.path.clone(), now.path.clone())));
     let differ = pairs.into_iter().filter(|(_, then, now)| then != now);
     differ.map(|(what, then, now)| format!("{what} ({then}, now {now})")).collect()
 }

@@ -160,7 +160,7 @@ impl Inputs {
             }
             let text = text_of_file(&path)
                 .map_err(|error| CliError::new(Exit::Usage, format!("cannot read {}: {error}", path.display())))?;
-            let name = name_in_bundle(&path, &bundle);
+            let name = unique(&name_of_suite(&path), &bundle);
             // Findings name the file as the user wrote it, the run as it stands in the bundle.
             match suite::read(&path.display().to_string(), &text, defaults, &mut pool) {
                 Ok(mut suite) => {
@@ -474,7 +474,7 @@ fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
             ));
         }
         for file in found {
-            if seen.insert(file.clone()) {
+            if seen.insert(full(&file)) {
                 files.push(file);
             }
         }
@@ -526,21 +526,65 @@ fn project_of(file: &Path) -> &Path {
     project.or(folder.parent()).unwrap_or(folder)
 }
 
-/// The path of a file in the bundle, which is also what reports call it: as the user wrote it, without what must not
-/// stand in a bundle.
-fn name_in_bundle(path: &Path, bundle: &Bundle) -> String {
-    let relative = std::env::current_dir().ok().and_then(|dir| path.strip_prefix(dir).ok()).unwrap_or(path);
-    let parts: Vec<String> = relative
+/// The folder that the paths of suites are relative to: that of the repository or project that a run is started in, so that a suite
+/// has one name wherever in it that is; else the current folder.
+fn base() -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    let nearest = |mark: &str| here.ancestors().find(|folder| folder.join(mark).exists()).map(Path::to_owned);
+    nearest(".git").or_else(|| nearest("forge.config.json")).unwrap_or(here)
+}
+
+/// The path of a suite, which is its name in everything that knows suites: relative to the [`base`], whichever way it is
+/// written. One that lies elsewhere is named from the folder on that both lie in.
+fn name_of_suite(path: &Path) -> String {
+    let (base, full) = (base(), full(path));
+    let common = base.ancestors().find(|folder| full.starts_with(folder)).unwrap_or(Path::new(""));
+    plain(full.strip_prefix(common).unwrap_or(&full))
+}
+
+/// Whether the file of a suite is there that a result names, so that it was not moved.
+pub(super) fn is_there(suite: &str) -> bool {
+    !suite.is_empty() && base().join(suite).is_file()
+}
+
+/// A path from the root on, without steps up and down again.
+fn full(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut full = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            Component::ParentDir => drop(full.pop()),
+            Component::CurDir => {}
+            part => full.push(part),
+        }
+    }
+    full
+}
+
+/// A path as it may stand in a bundle.
+fn plain(path: &Path) -> String {
+    let parts: Vec<String> = path
         .components()
         .filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_string_lossy().replace(['\\', ':'], "_")),
             _ => None,
         })
         .collect();
+    parts.join("/")
+}
+
+/// The path of another file in the bundle: as the user wrote it, without what must not stand in a bundle.
+fn name_in_bundle(path: &Path, bundle: &Bundle) -> String {
+    let relative = std::env::current_dir().ok().and_then(|dir| path.strip_prefix(dir).ok()).unwrap_or(path);
     let is_outside = relative.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir));
-    // Of a path that leads elsewhere only the file's name is the suite's business.
-    let name = if is_outside { parts.last().cloned().unwrap_or_default() } else { parts.join("/") };
-    let mut unique = name.clone();
+    // Of a path that leads elsewhere only the file's name is the run's business.
+    let name = plain(relative);
+    unique(if is_outside { name.rsplit('/').next().unwrap_or_default() } else { &name }, bundle)
+}
+
+/// A path that the bundle does not hold yet.
+fn unique(name: &str, bundle: &Bundle) -> String {
+    let mut unique = name.to_owned();
     let mut number = 2;
     while bundle.text(&unique).is_some() {
         unique = format!("{number}/{name}");

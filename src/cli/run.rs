@@ -38,6 +38,7 @@ use crate::wire::spec::spec_to_proto;
 mod answers;
 mod baseline;
 pub(super) mod config;
+mod earlier;
 mod generate;
 mod http_agent;
 mod interrupts;
@@ -243,7 +244,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "SCRIPT", value_parser = ScriptRef::of_hook)]
     after: Option<ScriptRef>,
 
-    /// Compare with an earlier result: the id of a run, `last` (same tool, same agent), or a result file
+    /// Compare with an earlier result: the id of a run, `last` (same suites, same agent), or a result file
     #[arg(long, value_name = "RUN")]
     baseline: Option<String>,
 

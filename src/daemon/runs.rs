@@ -163,7 +163,9 @@ impl RunService for Runs {
     ) -> Result<Response<pb::ListVerdictsResponse>, Status> {
         let request = request.into_inner();
         let size = page_size(request.page_size).map_err(|error| of_wire(&error))?;
-        let rows = self.manager.store().history(&request.case_id, size).await.map_err(|error| of_store(&error))?;
+        let suite = some_text(request.suite);
+        let rows = self.manager.store().history(&request.case_id, suite.as_deref(), size).await;
+        let rows = rows.map_err(|error| of_store(&error))?;
         Ok(Response::new(pb::ListVerdictsResponse { verdicts: rows.iter().map(verdict_to_proto).collect() }))
     }
 

@@ -125,19 +125,24 @@ pub(super) fn write_remarks(out: &mut String, suite: &SuiteInfo, warnings: &[Str
     }
 }
 
-/// What broke stands first: it is what people came for. `error` knows why, by the id as it is shown.
+/// What broke stands first: it is what people came for; then what nobody can tell any more. `error` knows why, by the id as it is shown.
 pub(super) fn write_regressions<'a>(
     out: &mut String,
     comparison: &Comparison,
     error: impl Fn(&str) -> Option<&'a String>,
     look: Look,
 ) {
-    let red = look.style(AnsiColor::Red.on_default().bold());
-    for id in &comparison.regressions {
-        let id = printable(id);
-        let _ = writeln!(out, "  {red}✗ regression{red:#} {id}: it passed in the baseline");
-        if let Some(error) = error(&id) {
-            let _ = writeln!(out, "    {red}→{red:#} {error}");
+    let lists = [
+        ("✗ regression", AnsiColor::Red, &comparison.regressions),
+        ("? not judged", AnsiColor::Yellow, &comparison.not_judged),
+    ];
+    for (what, color, ids) in lists {
+        let color = look.style(color.on_default().bold());
+        for id in ids.iter().map(|id| printable(id)) {
+            let _ = writeln!(out, "  {color}{what}{color:#} {id}: it passed in the baseline");
+            if let Some(error) = error(&id) {
+                let _ = writeln!(out, "    {color}→{color:#} {error}");
+            }
         }
     }
 }
@@ -149,10 +154,11 @@ fn compared(comparison: &Comparison) -> String {
         ids => format!(" | {what}: {}", clip(&printable(&ids.join(", ")), MAX_ERROR)),
     };
     format!(
-        "baseline {}: {} regressed | {} newly passing{}{}",
+        "baseline {}: {} regressed | {} newly passing{}{}{}",
         printable(&comparison.baseline_run_id),
         comparison.regressions.len(),
         comparison.new_passes.len(),
+        named("passed then, not judged now", &comparison.not_judged),
         named("new", &comparison.new_cases),
         named("vanished", &comparison.vanished_cases),
     )

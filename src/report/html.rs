@@ -199,7 +199,7 @@ struct Gate<'a> {
     class: &'static str,
     headline: String,
     reasons: List<Text<'a>>,
-    compared: Option<String>,
+    compared: List<String>,
 }
 
 impl<'a> Gate<'a> {
@@ -212,7 +212,7 @@ impl<'a> Gate<'a> {
             },
             headline: repeats::headline(gate),
             reasons: List::of(gate.reasons.iter().map(|reason| Text::of(reason, MAX_TEXT)), MAX_ITEMS),
-            compared: gate.comparison.as_ref().map(repeats::compared),
+            compared: List::of(repeats::comparisons(gate).into_iter(), MAX_ITEMS),
         }
     }
 }
@@ -316,6 +316,7 @@ impl<'a> Suite<'a> {
         let compared = info.comparison.as_ref().map(|compared| {
             let lists = [
                 ("Regressions", &compared.regressions),
+                ("Passed then, not judged now", &compared.not_judged),
                 ("Newly passing", &compared.new_passes),
                 ("New cases", &compared.new_cases),
                 ("Vanished cases", &compared.vanished_cases),

@@ -1,11 +1,16 @@
 //! `JUnit` XML, as CI systems read it: a test suite for each suite file, a test case for each case.
 //!
+//! Consumers know a test by its classname and name, and by nothing else: the one is the path of the suite, the other what people call
+//! the case, with a number behind it where that is not the only one in its suite (as it is of a case `a #2` beside the second repetition
+//! of a case `a`).
+//!
 //! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped by the
 //! library, which also takes out control characters; the two others that XML 1.0 cannot hold are taken out here.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite};
+use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite, XmlString};
 
 use super::outline::{Outline, Place};
 use super::{Report, Unwritable, Verdict, Written, attempts_note};
@@ -16,8 +21,11 @@ const MAX_ANSWER: usize = 4_000;
 
 /// The report. The library writes whole documents only, so it is given one for every part of ours, of which that part is taken:
 /// texts are escaped, so a tag is a tag.
-#[derive(Debug, Clone, Copy)]
-pub struct Junit;
+#[derive(Debug, Default)]
+pub struct Junit {
+    /// Names of the cases of the suite at hand.
+    names: HashSet<String>,
+}
 
 const END: &str = "</testsuites>";
 const SUITE: &str = "    <testsuite ";
@@ -36,6 +44,7 @@ impl Report for Junit {
     }
 
     fn part(&mut self, outline: &Outline, part: usize) -> Written {
+        self.names.clear();
         let info = outline.info(part);
         let totals = outline.parts[part].totals;
         let mut suite = TestSuite::new(clean(&info.path));
@@ -50,7 +59,16 @@ impl Report for Junit {
 
     fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
         let mut suite = TestSuite::new("");
-        suite.add_test_case(case(&outline.info(place.part).tool_name, verdict));
+        // Readers of XML take white space in attributes for blanks.
+        let label = clean(&verdict.case.label()).replace(['\t', '\n', '\r'], " ");
+        let label = XmlString::new(label).into_string();
+        let mut name = label.clone();
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{label} ({number})");
+            number += 1;
+        }
+        suite.add_test_case(case(&outline.info(place.part).path, &name, verdict));
         between(suite, CASE, SUITE_END)
     }
 
@@ -81,7 +99,7 @@ fn between(suite: TestSuite, from: &str, to: &str) -> Written {
     Ok(text.find(from).map_or("", |start| &text[start..]).to_owned())
 }
 
-fn case(class: &str, verdict: Verdict<'_>) -> TestCase {
+fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
     let result = verdict.result;
     let message = clean(result.error.as_deref().unwrap_or_default());
     let bad = |kind| {
@@ -103,7 +121,7 @@ fn case(class: &str, verdict: Verdict<'_>) -> TestCase {
             status
         }
     };
-    let mut case = TestCase::new(clean(&verdict.case.label()), status);
+    let mut case = TestCase::new(name, status);
     case.set_classname(clean(class));
     case.set_time(result.transcript.duration);
     if !verdict.name.is_empty() {

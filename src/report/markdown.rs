@@ -223,7 +223,9 @@ fn head(outline: &Outline, suites: &[Section]) -> String {
 fn about_gate(gate: &GateResult) -> String {
     let mut text = format!("\n**{}**\n", repeats::headline(gate));
     let reasons = gate.reasons.iter().take(MAX_ITEMS).map(|reason| code(reason, MAX_REASON));
-    let compared = gate.comparison.iter().map(repeats::compared);
+    // The first line is in our words, those of suites begin with their paths.
+    let compared = repeats::comparisons(gate).into_iter().enumerate().take(MAX_ITEMS);
+    let compared = compared.map(|(at, line)| if at == 0 { line } else { code(&line, MAX_REASON) });
     for line in reasons.chain(compared) {
         let _ = write!(text, "\n- {line}");
     }
@@ -530,10 +532,12 @@ fn is_odd(result: &CaseResult) -> bool {
 
 /// How a suite compares with an earlier result, what broke first; of each list only so many.
 fn comparison(compared: &Comparison, most: usize) -> String {
-    let Comparison { baseline_run_id, regressions, new_passes, new_cases, vanished_cases, differences } = compared;
+    let Comparison { baseline_run_id, regressions, new_passes, new_cases, vanished_cases, not_judged, differences } =
+        compared;
     let mut text = format!("\n**Compared with run** {}\n\n", code(baseline_run_id, MAX_SHORT));
     let lists = [
         ("❌ regressed", regressions),
+        ("⚠️ passed then, not judged now", not_judged),
         ("✅ newly passing", new_passes),
         ("new", new_cases),
         ("vanished", vanished_cases),

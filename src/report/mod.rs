@@ -272,7 +272,7 @@ impl Format {
         match self {
             Self::Json => Box::new(suite_result::Json),
             Self::Jsonl => Box::new(jsonl::Lines),
-            Self::Junit => Box::new(junit::Junit),
+            Self::Junit => Box::new(junit::Junit::default()),
             Self::Markdown => Box::new(markdown::Markdown::default()),
             Self::Html => Box::new(html::Html::default()),
         }

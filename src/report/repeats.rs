@@ -10,7 +10,7 @@ use super::console::Look;
 use super::printable;
 use super::words::count;
 use crate::stats::{Repeats, Stability, Tally};
-use crate::verdict::gate::{GateResult, Passage, RateComparison};
+use crate::verdict::gate::{GateResult, Passage, RateComparison, SuiteComparison, Test};
 
 /// Most cases that the console names.
 const MAX_CASES: usize = 20;
@@ -87,20 +87,35 @@ pub(super) fn headline(gate: &GateResult) -> String {
 }
 
 /// What a comparison says, in a line.
-#[must_use]
-pub fn compared(comparison: &RateComparison) -> String {
+fn compared(comparison: &RateComparison) -> String {
+    format!("compared with the baseline: {}", answered(comparison))
+}
+
+fn answered(comparison: &RateComparison) -> String {
     let RateComparison { answer, test, p, before, now } = comparison;
     let rate = |tally: &Tally| format!("{}/{}", tally.passed, tally.counted());
     let test = match test {
-        crate::verdict::gate::Test::Fisher => "Fisher's exact test",
-        crate::verdict::gate::Test::McNemar => "McNemar's exact test",
+        Test::Fisher => "Fisher's exact test",
+        Test::McNemar => "McNemar's exact test",
     };
-    format!(
-        "compared with the baseline: {}; {} passed then, {} now ({test}, p = {p:.2e})",
-        answer.words(),
-        rate(before),
-        rate(now)
-    )
+    format!("{}; {} passed then, {} now ({test}, p = {p:.2e})", answer.words(), rate(before), rate(now))
+}
+
+/// What the comparison of a gate says, in lines: the whole, and those suites whose rates are not what they were.
+#[must_use]
+pub fn comparisons(gate: &GateResult) -> Vec<String> {
+    let Some(whole) = &gate.comparison else { return Vec::new() };
+    let differs = |suite: &&SuiteComparison| suite.compared.before.rate() != suite.compared.now.rate();
+    let mut lines = vec![compared(whole)];
+    let mut suites = gate.suites.iter().filter(differs);
+    for SuiteComparison { suite, compared } in suites.by_ref().take(MAX_CASES) {
+        lines.push(format!("{suite}: {}", answered(compared)));
+    }
+    let rest = suites.count();
+    if rest > 0 {
+        lines.push(format!("and {rest} more suites whose rates are not what they were"));
+    }
+    lines
 }
 
 /// What the console says about the gate of a run.
@@ -116,8 +131,8 @@ pub fn gate(gate: &GateResult, look: Look) -> String {
     for reason in &gate.reasons {
         let _ = writeln!(out, "    {}", printable(reason));
     }
-    if let Some(comparison) = &gate.comparison {
-        let _ = writeln!(out, "    {}", compared(comparison));
+    for line in comparisons(gate) {
+        let _ = writeln!(out, "    {}", printable(&line));
     }
     out
 }
@@ -193,7 +208,16 @@ pub(super) struct Gated<'a> {
     #[serde(flatten)]
     tally: Counted,
     comparison: Option<Compared>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suites: Vec<OfSuite<'a>>,
     left_out: u32,
+}
+
+#[derive(Serialize)]
+struct OfSuite<'a> {
+    suite: &'a str,
+    #[serde(flatten)]
+    compared: Compared,
 }
 
 #[derive(Serialize)]
@@ -205,19 +229,26 @@ struct Compared {
     now: Counted,
 }
 
+impl Compared {
+    fn of(comparison: &RateComparison) -> Self {
+        let RateComparison { answer, test, p, before, now } = comparison;
+        let (before, now) = (Counted::of(*before), Counted::of(*now));
+        Self { answer: answer.name(), test: test.name(), p: *p, before, now }
+    }
+}
+
 impl<'a> Gated<'a> {
     pub(super) fn of(gate: &'a GateResult) -> Self {
         Self {
             passage: gate.passage.name(),
             reasons: &gate.reasons,
             tally: Counted::of(gate.tally),
-            comparison: gate.comparison.as_ref().map(|comparison| Compared {
-                answer: comparison.answer.name(),
-                test: comparison.test.name(),
-                p: comparison.p,
-                before: Counted::of(comparison.before),
-                now: Counted::of(comparison.now),
-            }),
+            comparison: gate.comparison.as_ref().map(Compared::of),
+            suites: gate
+                .suites
+                .iter()
+                .map(|SuiteComparison { suite, compared }| OfSuite { suite, compared: Compared::of(compared) })
+                .collect(),
             left_out: gate.left_out,
         }
     }

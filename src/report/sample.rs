@@ -251,6 +251,7 @@ pub(super) fn repeated() -> (Run, Log) {
             before: tally(8, 0, 0),
             now: tally(7, 1, 0),
         }),
+        suites: Vec::new(),
         left_out: 2,
     });
     (run, log)

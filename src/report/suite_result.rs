@@ -1,8 +1,8 @@
 //! The `EvalSuiteResult` of the Eval Runner Contract as JSON, written case by case.
 //!
-//! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite
-//! `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
+//! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite `suite` (its path, which is its name in everything
+//! that knows suites), `warnings`, `agentId` (the name under which the agent was asked for),
+//! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `notJudged` (passed then, and has no verdict now), `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
 //! `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
@@ -74,6 +74,7 @@ impl Report for Json {
 struct Head<'a> {
     run_id: &'a str,
     timestamp: String,
+    suite: &'a str,
     tier: &'static str,
     tool_name: &'a str,
     agent_endpoint: &'a str,
@@ -114,6 +115,7 @@ impl<'a> Head<'a> {
         Self {
             run_id: &run.run_id,
             timestamp: run.created_at.to_string(),
+            suite: &suite.path,
             tier: suite.tier.name(),
             tool_name: &suite.tool_name,
             agent_endpoint: &run.agent_endpoint,
@@ -159,6 +161,7 @@ struct Tail<'a> {
     new_passes: &'a [String],
     new_cases: &'a [String],
     vanished_cases: &'a [String],
+    not_judged: &'a [String],
     baseline_differences: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     repeats: Option<Repeated<'a>>,
@@ -205,6 +208,7 @@ impl<'a> Tail<'a> {
             new_passes: ids(|compared| &compared.new_passes),
             new_cases: ids(|compared| &compared.new_cases),
             vanished_cases: ids(|compared| &compared.vanished_cases),
+            not_judged: ids(|compared| &compared.not_judged),
             baseline_differences: ids(|compared| &compared.differences),
             repeats: None,
             gate: run.gate.as_ref().map(Gated::of),

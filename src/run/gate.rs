@@ -107,7 +107,8 @@ impl Inner {
         let key = (Arc::from(suite.path.as_str()), Arc::from(id));
         let place = *self.places.entry(key).or_insert_with(|| {
             let case = if is_one_of_several { format!("{}: {id}", suite.path) } else { id.to_owned() };
-            self.cases.push(CaseTally { case, ..CaseTally::default() });
+            let suite = Arc::from(suite.path.as_str());
+            self.cases.push(CaseTally { suite, case, ..CaseTally::default() });
             self.cases.len() - 1
         });
         &mut self.cases[place]

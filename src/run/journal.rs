@@ -14,7 +14,7 @@ use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::GateResult;
-use crate::verdict::{CaseResult, Outcome};
+use crate::verdict::{CaseResult, Standing};
 
 /// Nobody stores the log of this run any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,9 +27,8 @@ pub(super) struct Journal {
     events: mpsc::Sender<Draft>,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
-    /// Whether cases passed, each in all its repetitions, by suite and id: for the comparison with a baseline. `None`: there is
-    /// none.
-    passed: Option<Arc<Mutex<HashMap<CaseKey, bool>>>>,
+    /// How cases stand, each over its repetitions, by suite and id: for the comparison with a baseline. `None`: there is none.
+    standings: Option<Arc<Mutex<HashMap<CaseKey, Standing>>>>,
 }
 
 /// Suite and id of a case.
@@ -38,15 +37,12 @@ type CaseKey = (Arc<str>, Arc<str>);
 impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
     pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done, is_compared: bool) -> Self {
-        let mut passed: HashMap<CaseKey, bool> = HashMap::new();
-        for ((suite, id, _), Finished { outcome, .. }) in &done.finished {
-            if matches!(outcome, Outcome::Passed | Outcome::Failed) {
-                let all = passed.entry((Arc::from(suite.as_str()), Arc::from(id.as_str()))).or_insert(true);
-                *all &= *outcome == Outcome::Passed;
-            }
+        let mut standings = HashMap::new();
+        for ((suite, id, _), Finished { standing, .. }) in &done.finished {
+            add(&mut standings, (Arc::from(suite.as_str()), Arc::from(id.as_str())), *standing);
         }
-        let passed = is_compared.then(|| Arc::new(Mutex::new(passed)));
-        Self { events, run: Arc::new(Mutex::new(run)), passed }
+        let standings = is_compared.then(|| Arc::new(Mutex::new(standings)));
+        Self { events, run: Arc::new(Mutex::new(run)), standings }
     }
 
     /// Whether every case has its end.
@@ -60,10 +56,10 @@ impl Journal {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a case passed; `None` when it has no verdict.
-    pub(super) fn passed(&self, suite: &str, id: &str) -> Option<bool> {
+    /// How a case stands over its repetitions; `None` when none of them ended.
+    pub(super) fn standing(&self, suite: &str, id: &str) -> Option<Standing> {
         let key = (Arc::from(suite), Arc::from(id));
-        self.passed.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+        self.standings.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
 
     /// Notes how the suites stand to the tools of today.
@@ -127,17 +123,21 @@ impl Journal {
             return Ok(());
         }
         self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
-        if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.passed, &draft.payload, &draft.case)
-            && matches!(result.outcome, Outcome::Passed | Outcome::Failed)
-        {
+        if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.standings, &draft.payload, &draft.case) {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
-            let passed = result.outcome == Outcome::Passed;
-            all.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .entry(key)
-                .and_modify(|all| *all &= passed)
-                .or_insert(passed);
+            add(&mut all.lock().unwrap_or_else(PoisonError::into_inner), key, result.standing());
         }
         self.events.send(draft).await.map_err(|_| LogClosed)
     }
+}
+
+/// Adds a repetition: a case passed if all did that were judged.
+fn add(standings: &mut HashMap<CaseKey, Standing>, case: CaseKey, standing: Standing) {
+    let all = standings.entry(case).or_insert(standing);
+    *all = match (*all, standing) {
+        (Standing::Failed, _) | (_, Standing::Failed) => Standing::Failed,
+        (Standing::Passed, _) | (_, Standing::Passed) => Standing::Passed,
+        (Standing::NotJudged, _) | (_, Standing::NotJudged) => Standing::NotJudged,
+        (Standing::LeftOut, Standing::LeftOut) => Standing::LeftOut,
+    };
 }

@@ -41,7 +41,7 @@ use crate::suite::{Case, Suite};
 use crate::trace::RunTrace;
 use crate::usage::Price;
 use crate::verdict::baseline::{Baseline, Comparison, Setting};
-use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing};
 pub use ask::with_test_mode;
 use gate::GateWatch;
 use journal::Journal;
@@ -320,6 +320,8 @@ pub struct Done {
 pub struct Finished {
     /// What came of the case.
     pub outcome: Outcome,
+    /// How it stands in a comparison.
+    pub standing: Standing,
     /// What it says about the agent.
     pub tally: Tally,
 }
@@ -351,7 +353,8 @@ impl Done {
                 }
                 self.begun.remove(&key);
                 self.left_out += u32::from(result.is_left_out());
-                self.finished.insert(key, Finished { outcome: result.outcome, tally: result.tally() });
+                let finished = Finished { outcome: result.outcome, standing: result.standing(), tally: result.tally() };
+                self.finished.insert(key, finished);
             }
             (Payload::SnapshotTaken(values), ..) => self.snapshot = Some(values.clone()),
             _ => {}
@@ -396,7 +399,7 @@ pub async fn execute(
     } else {
         open
     };
-    let chosen: Vec<_> = job.plan.suites.iter().map(|suite| baseline_of(suite, &job.baselines)).collect();
+    let chosen = chosen(&job.plan.suites, &job.baselines);
     let gate = GateWatch::new(&job.run.spec.gate, &job.plan, &chosen, &job.done);
     let prepared = match prepare(&job, &journal, &control).await? {
         Ok(prepared) => prepared,
@@ -424,7 +427,6 @@ pub async fn execute(
     journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await?;
     let results = run.spec.hooks.after.is_some().then(|| Mutex::new(done.results.unwrap_or_default()));
     let suites = plan.suites.clone();
-    let chosen: Vec<Option<&Baseline>> = suites.iter().map(|suite| baseline_of(suite, &baselines)).collect();
     let shared = Shared {
         trace: run.trace(),
         run_id: run.run_id,
@@ -451,7 +453,7 @@ pub async fn execute(
     if control.is_suspending() && !journal.is_whole() {
         return Ok(());
     }
-    let comparisons = compare(&suites, &chosen, &baselines, &card, &journal).await?;
+    let comparisons = compare(&suites, &baselines, &card, &journal).await?;
     let totals = journal.current().totals;
     let gate = shared.gate.as_ref().map(GateWatch::result);
     // A run that was told to end when every case had its verdict has lost nothing.
@@ -529,49 +531,68 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
     Ok(trouble)
 }
 
-/// The earlier result that a suite is compared with.
-fn baseline_of<'a>(suite: &Suite, baselines: &'a [Baseline]) -> Option<&'a Baseline> {
-    let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
-    Baseline::choose(baselines, &suite.tool_name, suite.tier.name(), |id| ids.contains(id))
+/// The earlier result that each suite is compared with.
+fn chosen<'a>(suites: &[Arc<Suite>], baselines: &'a [Baseline]) -> Vec<Option<&'a Baseline>> {
+    Baseline::choose(baselines, &suites.iter().map(|suite| suite.identity()).collect::<Vec<_>>())
 }
 
-/// Compares each suite with the earlier result of the same tool; another tool's is compared with nothing.
+/// Compares each suite with its own earlier result; another one is compared with nothing.
 async fn compare(
     suites: &[Arc<Suite>],
-    chosen: &[Option<&Baseline>],
     baselines: &[Baseline],
     card: &AgentCard,
     journal: &Journal,
 ) -> Result<Vec<Option<Comparison>>, LogClosed> {
     let infos = journal.current().suites;
+    let chosen = chosen(suites, baselines);
+    for left in baselines.iter().filter(|it| !chosen.iter().flatten().any(|other| std::ptr::eq(*it, *other))) {
+        let text = format!("the baseline {} also holds {}, which is no part of this run", left.run_id, named(left));
+        journal.run(Payload::Warning(text)).await?;
+    }
     let mut comparisons = Vec::new();
     for ((suite, info), baseline) in suites.iter().zip(&infos).zip(chosen) {
-        if let (None, Some(other)) = (baseline, baselines.first()) {
-            let text = format!(
-                "the baseline {} is about {:?} ({}), and {} is about {:?} ({}): nothing is compared",
-                other.run_id,
-                other.tool_name,
-                other.tier,
-                suite.path,
-                suite.tool_name,
-                suite.tier.name()
-            );
-            journal.run(Payload::Warning(text)).await?;
+        if baseline.is_none() && !baselines.is_empty() {
+            journal.run(Payload::Warning(nothing_compared(suite, baselines))).await?;
         }
         comparisons.push(baseline.map(|baseline| {
             let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
             let in_order = suite.cases.iter().map(|case| case.id.as_str());
-            let current = in_order.filter_map(|id| Some((id, journal.passed(&suite.path, id)?)));
+            let current = in_order.filter_map(|id| Some((id, journal.standing(&suite.path, id)?)));
             baseline.compare(current, |id| ids.contains(id), &setting(info, card))
         }));
     }
     Ok(comparisons)
 }
 
+/// An earlier result in words.
+fn named(baseline: &Baseline) -> String {
+    let Baseline { tool_name, tier, setting, .. } = baseline;
+    let path = if setting.path.is_empty() { String::new() } else { format!("{}, ", setting.path) };
+    format!("{tool_name:?} ({path}{tier})")
+}
+
+/// Why a suite is compared with nothing.
+fn nothing_compared(suite: &Suite, baselines: &[Baseline]) -> String {
+    /// Most suites of the baseline that are named.
+    const MAX_NAMED: usize = 5;
+    let all: Vec<String> = baselines.iter().take(MAX_NAMED).map(named).collect();
+    let more = baselines.len().saturating_sub(MAX_NAMED);
+    format!(
+        "the baseline {} is about {}{}, and {} is about {:?} ({}): nothing is compared",
+        baselines[0].run_id,
+        all.join(", "),
+        if more > 0 { format!(" and {more} more") } else { String::new() },
+        suite.path,
+        suite.tool_name,
+        suite.tier.name()
+    )
+}
+
 /// What a suite is run with.
 fn setting(suite: &SuiteInfo, card: &AgentCard) -> Setting {
     let today = suite.staleness.as_ref();
     Setting {
+        path: suite.path.clone(),
         eval_file_hash: suite.eval_file_hash.clone(),
         agent_version: card.version.clone(),
         agent_model: card.model.clone(),

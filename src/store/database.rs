@@ -410,14 +410,23 @@ impl Database {
         query.fetch_all(&self.pool).await?.iter().map(|row| get(row, 0)).collect()
     }
 
-    /// The verdicts on cases of that id, newest run first.
-    pub(super) async fn history(&self, case_id: &str, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
+    /// The verdicts on cases of that id, in one suite or in all, newest run first.
+    pub(super) async fn history(
+        &self,
+        case_id: &str,
+        suite: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<CaseRow>, StoreError> {
+        let in_suite = if suite.is_some() { " AND suite = $2" } else { "" };
         let sql = format!(
             "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at FROM cases \
-             WHERE case_id = $1 ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
+             WHERE case_id = $1{in_suite} ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
         );
-        let rows = sqlx::query(AssertSqlSafe(sql)).bind(case_id.to_owned()).fetch_all(&self.pool).await?;
-        rows.iter().map(read_case).collect()
+        let mut query = sqlx::query(AssertSqlSafe(sql)).bind(case_id.to_owned());
+        if let Some(suite) = suite {
+            query = query.bind(suite.to_owned());
+        }
+        query.fetch_all(&self.pool).await?.iter().map(read_case).collect()
     }
 
     /// Digests of the bundles that runs use.

@@ -385,12 +385,12 @@ impl Store {
         }
     }
 
-    /// The verdicts on cases of that id, newest run first.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn history(&self, case_id: &str, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
-        self.database.history(case_id, limit).await
+    pub async fn history(&self, case_id: &str, suite: Option<&str>, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
+        self.database.history(case_id, suite, limit).await
     }
 
     /// The bundles that runs use.

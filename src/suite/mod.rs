@@ -12,6 +12,7 @@ mod contract;
 pub mod error;
 mod expect;
 pub mod framework;
+pub mod identity;
 pub mod path;
 pub mod pattern;
 pub mod re2;

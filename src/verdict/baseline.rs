@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Blame, Outcome};
+use super::{Blame, Outcome, Standing};
 use crate::json::{Json, Value};
 use crate::stats::Tally;
+use crate::suite::identity::{Identity, pair};
 
 /// An earlier `EvalSuiteResult`, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct BaselineCase {
 /// What a suite was run with, as far as its result tells; empty where it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setting {
+    /// Path of the eval file.
+    pub path: String,
     /// Hash of the eval file.
     pub eval_file_hash: String,
     /// Version or build of the agent.
@@ -61,6 +64,7 @@ impl Setting {
             _ => String::new(),
         };
         Self {
+            path: json.get("suite").and_then(Json::as_str).unwrap_or_default().to_owned(),
             eval_file_hash: text("metadata", "evalFileHash"),
             agent_version: text("agent", "version"),
             agent_model: text("agent", "model"),
@@ -74,6 +78,7 @@ impl Setting {
     #[must_use]
     pub fn differences(before: &Self, now: &Self) -> Vec<String> {
         let pairs = [
+            ("another path of the eval file", &before.path, &now.path),
             ("another text of the eval file", &before.eval_file_hash, &now.eval_file_hash),
             ("another build of the agent", &before.agent_version, &now.agent_version),
             ("another model", &before.agent_model, &now.agent_model),
@@ -99,6 +104,8 @@ pub struct Comparison {
     pub new_cases: Vec<String>,
     /// Cases of the earlier run that the file does not hold any more.
     pub vanished_cases: Vec<String>,
+    /// Cases that passed before and have no verdict now.
+    pub not_judged: Vec<String>,
     /// What else was not the same then, in words: it may be the reason for what differs.
     pub differences: Vec<String>,
 }
@@ -164,21 +171,24 @@ impl Baseline {
         Ok(Self { run_id: text("runId")?, tool_name: text("toolName")?, tier, setting, cases })
     }
 
-    /// The one of `baselines` that a suite is compared with: of the same tool and tier, and of those the one that shares
-    /// most cases.
+    /// What its suite is known by.
     #[must_use]
-    pub fn choose<'a>(
-        baselines: &'a [Self],
-        tool_name: &str,
-        tier: &str,
-        in_file: impl Fn(&str) -> bool,
-    ) -> Option<&'a Self> {
-        let fits =
-            |baseline: &&Self| baseline.tool_name == tool_name && (baseline.tier == tier || baseline.tier.is_empty());
-        baselines
-            .iter()
-            .filter(fits)
-            .max_by_key(|baseline| baseline.cases.iter().filter(|case| in_file(&case.id)).count())
+    pub fn identity(&self) -> Identity<'_> {
+        Identity {
+            path: &self.setting.path,
+            file_hash: &self.setting.eval_file_hash,
+            tool_name: &self.tool_name,
+            tier: &self.tier,
+            ids: self.cases.iter().map(|case| case.id.as_str()).collect(),
+        }
+    }
+
+    /// For each suite of a run the one of `baselines` that it is compared with; each of these is for one suite at most.
+    #[must_use]
+    pub fn choose<'a>(baselines: &'a [Self], suites: &[Identity<'_>]) -> Vec<Option<&'a Self>> {
+        let earlier: Vec<Identity<'_>> = baselines.iter().map(Self::identity).collect();
+        let pairs = pair(suites, &earlier);
+        pairs.into_iter().map(|paired| paired.map(|(position, _)| &baselines[position])).collect()
     }
 
     /// Compares with what came of the cases now: `current` in file order, every id that the file holds, and what it was
@@ -186,7 +196,7 @@ impl Baseline {
     #[must_use]
     pub fn compare<'a>(
         &self,
-        current: impl IntoIterator<Item = (&'a str, bool)>,
+        current: impl IntoIterator<Item = (&'a str, Standing)>,
         in_file: impl Fn(&str) -> bool,
         now: &Setting,
     ) -> Comparison {
@@ -195,14 +205,18 @@ impl Baseline {
         let differences = Setting::differences(&self.setting, now);
         let mut comparison = Comparison { baseline_run_id: self.run_id.clone(), differences, ..Comparison::default() };
         let mut seen = HashSet::new();
-        for (id, passes) in current {
+        for (id, standing) in current {
             seen.insert(id);
-            let list = match (before.get(id), passes) {
+            if standing == Standing::LeftOut {
+                continue;
+            }
+            let list = match (before.get(id), standing) {
                 (None, _) => &mut comparison.new_cases,
-                (Some(Some(true)), false) => &mut comparison.regressions,
-                (Some(Some(false)), true) => &mut comparison.new_passes,
-                // As before, or there was no verdict then that this one could be compared with.
-                (Some(Some(true)), true) | (Some(Some(false)), false) | (Some(None), _) => continue,
+                (Some(Some(true)), Standing::Failed) => &mut comparison.regressions,
+                (Some(Some(true)), Standing::NotJudged) => &mut comparison.not_judged,
+                (Some(Some(false)), Standing::Passed) => &mut comparison.new_passes,
+                // As before, or there is no verdict then or now that could be compared.
+                _ => continue,
             };
             list.push(id.to_owned());
         }
@@ -251,36 +265,30 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_is_compared_with_its_own_tier() {
-        let of = |tier: &str, id: &str| Baseline {
-            run_id: "r".to_owned(),
-            tool_name: "t".to_owned(),
-            tier: tier.to_owned(),
-            setting: Setting::default(),
-            cases: vec![BaselineCase { id: id.to_owned(), passed: Some(true), tally: Tally::default() }],
-        };
-        let baselines = [of("golden", "g"), of("labeled", "x"), of("labeled", "l")];
-        let chosen = |tool: &str, tier: &str, id: &str| {
-            Baseline::choose(&baselines, tool, tier, |other| other == id).map(|baseline| baseline.cases[0].id.clone())
-        };
-        assert_eq!(chosen("t", "golden", "g").as_deref(), Some("g"));
-        assert_eq!(chosen("t", "labeled", "l").as_deref(), Some("l"));
-        assert_eq!(chosen("other", "golden", "g"), None);
-    }
-
-    #[test]
     fn a_case_without_a_verdict_then_is_compared_with_nothing_now() {
         let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "a", "passed": false, "outcome": "errored"}]}"#;
         let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
-        let comparison = baseline.compare([("a", true)], |_| true, &Setting::default());
+        let comparison = baseline.compare([("a", Standing::Passed)], |_| true, &Setting::default());
         assert_eq!(comparison, Comparison { baseline_run_id: "r".to_owned(), ..Comparison::default() });
+    }
+
+    #[test]
+    fn a_case_without_a_verdict_now_is_told_if_it_passed_then() {
+        let json = r#"{"runId": "r", "suite": "then.json", "toolName": "t", "cases": [{"id": "a", "passed": true},
+            {"id": "b", "passed": false}, {"id": "c", "passed": true}]}"#;
+        let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
+        let now = [("a", Standing::NotJudged), ("b", Standing::NotJudged), ("c", Standing::LeftOut)];
+        let comparison =
+            baseline.compare(now, |_| true, &Setting { path: "now.json".to_owned(), ..Setting::default() });
+        assert_eq!((comparison.not_judged, comparison.regressions), (vec!["a".to_owned()], Vec::new()));
+        assert_eq!(comparison.differences, ["another path of the eval file (then.json, now now.json)"]);
     }
 
     #[test]
     fn a_rename_is_seen_from_both_sides() {
         let json = r#"{"runId": "r", "toolName": "t", "cases": [{"id": "old", "passed": true}, {"id": "unselected", "passed": true}]}"#;
         let baseline = Baseline::read(&Json::parse(json).expect("JSON")).expect("a result").remove(0);
-        let comparison = baseline.compare([("new", false)], |id| id == "unselected", &Setting::default());
+        let comparison = baseline.compare([("new", Standing::Failed)], |id| id == "unselected", &Setting::default());
         assert_eq!((comparison.new_cases, comparison.vanished_cases), (vec!["new".to_owned()], vec!["old".to_owned()]));
         assert!(comparison.regressions.is_empty());
     }
@@ -297,7 +305,7 @@ mod tests {
             registry_size: "4".to_owned(),
             ..Setting::default()
         };
-        let comparison = baseline.compare([("a", true)], |_| true, &now);
+        let comparison = baseline.compare([("a", Standing::Passed)], |_| true, &now);
         let expected = ["another build of the agent (1.0, now 1.1)", "another number of tools (3, now 4)"];
         assert_eq!(comparison.differences, expected);
     }

@@ -3,7 +3,9 @@
 //! Where a gate is set, it decides. A case that fails now and then is no failure of the run then, and one that cannot be judged
 //! stays trouble. A comparison that too little speaks for is none: it says so, and does not pass.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::Outcome;
 use crate::stats::{Tally, fisher, mcnemar};
@@ -89,6 +91,8 @@ impl Gate {
 /// What came of one case, over its repetitions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaseTally {
+    /// Path of its suite.
+    pub suite: Arc<str>,
     /// What people call it.
     pub case: String,
     /// Its repetitions that have a verdict.
@@ -189,6 +193,15 @@ impl Test {
     }
 }
 
+/// One suite of two runs compared by its rates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SuiteComparison {
+    /// Path of the suite.
+    pub suite: Arc<str>,
+    /// What came of it.
+    pub compared: RateComparison,
+}
+
 /// Two runs compared by their rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateComparison {
@@ -215,9 +228,14 @@ pub struct GateResult {
     pub tally: Tally,
     /// The comparison with the baseline, if one was asked for.
     pub comparison: Option<RateComparison>,
+    /// The same for each suite that has cases to compare, if there are several.
+    pub suites: Vec<SuiteComparison>,
     /// Executions that were left out because they could not have changed the answer.
     pub left_out: u32,
 }
+
+/// A case then and now.
+type Pair = (Tally, Tally);
 
 /// How executions that are open are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,41 +307,98 @@ fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
     if faults > 0 {
         failed.push(format!("{faults} failed, and not the agent is to blame: the suite or its scripts are"));
     }
-    let comparison = gate.max_regression.and_then(|most| {
-        let pairs = cases.iter().filter_map(|case| Some((case.before?, now(case))));
-        let pairs: Vec<(Tally, Tally)> =
-            pairs.filter(|(before, now)| before.counted() > 0 && now.counted() > 0).collect();
-        let comparison = compare(&pairs, most);
-        match &comparison {
-            None => unknown.push("no case of the baseline was judged in both runs".to_owned()),
-            Some(compared) => told(compared, most, &mut failed, &mut unknown),
-        }
-        comparison
-    });
+    let (comparison, suites) = match gate.max_regression {
+        None => (None, Vec::new()),
+        Some(most) => compare_all(cases, now, most, &mut failed, &mut unknown),
+    };
     let passage = match (failed.is_empty(), unknown.is_empty()) {
         (false, _) => Passage::Failed,
         (true, false) => Passage::CannotTell,
         (true, true) => Passage::Passed,
     };
-    GateResult { passage, reasons: [failed, unknown].concat(), tally, comparison, left_out: 0 }
+    GateResult { passage, reasons: [failed, unknown].concat(), tally, comparison, suites, left_out: 0 }
 }
 
-/// What a comparison means for the gate, in words.
-fn told(compared: &RateComparison, most: Rate, failed: &mut Vec<String>, unknown: &mut Vec<String>) {
+/// Compares the whole with the baseline, and each suite of several with its own: one that rises must not make up for one that
+/// falls, and a large one must not hide a small one.
+///
+/// Whether a drop of the size that matters would have shown is asked of the whole: small suites could hardly ever say so. A suite
+/// that fell by more than may be lost has to be looked at all the same: it regressed, or nobody can tell. As the question is
+/// put as often as there are suites, their chances are multiplied by that number (Bonferroni's correction).
+fn compare_all(
+    cases: &[CaseTally],
+    now: impl Fn(&CaseTally) -> Tally,
+    most: Rate,
+    failed: &mut Vec<String>,
+    unknown: &mut Vec<String>,
+) -> (Option<RateComparison>, Vec<SuiteComparison>) {
+    let mut all: Vec<Pair> = Vec::new();
+    let mut of_suites: Vec<(&Arc<str>, Vec<Pair>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for case in cases {
+        let Some(pair) = case.before.map(|before| (before, now(case))) else { continue };
+        if pair.0.counted() == 0 || pair.1.counted() == 0 {
+            continue;
+        }
+        all.push(pair);
+        let place = *places.entry(&case.suite).or_insert_with(|| {
+            of_suites.push((&case.suite, Vec::new()));
+            of_suites.len() - 1
+        });
+        of_suites[place].1.push(pair);
+    }
+    let whole = compare(&all, most, 1);
+    match &whole {
+        None => unknown.push("no case of the baseline was judged in both runs".to_owned()),
+        Some(compared) => told("", compared, most, 1, failed, unknown),
+    }
+    if of_suites.len() < 2 {
+        return (whole, Vec::new());
+    }
+    let times = u32::try_from(of_suites.len()).unwrap_or(u32::MAX);
+    let compared = of_suites.iter().filter_map(|(suite, pairs)| {
+        Some(SuiteComparison { suite: Arc::clone(suite), compared: compare(pairs, most, times)? })
+    });
+    let compared: Vec<SuiteComparison> = compared.collect();
+    let fell = |suite: &&SuiteComparison| is_larger_drop(suite.compared.before, suite.compared.now, most);
+    let (mut worse, mut maybe) = (Vec::new(), Vec::new());
+    for SuiteComparison { suite, compared } in compared.iter().filter(fell) {
+        told(suite, compared, most, times, &mut worse, &mut maybe);
+    }
+    for (reasons, of_suites) in [(failed, worse), (unknown, maybe)] {
+        let rest = of_suites.len().saturating_sub(MAX_NAMED);
+        reasons.extend(of_suites.into_iter().take(MAX_NAMED));
+        if rest > 0 {
+            reasons.push(format!("and {rest} more suites that fell by more than {most}"));
+        }
+    }
+    (whole, compared)
+}
+
+/// What a comparison, one of so many `times`, means for the gate, in words. `suite`: empty for the whole.
+fn told(
+    suite: &str,
+    compared: &RateComparison,
+    most: Rate,
+    times: u32,
+    failed: &mut Vec<String>,
+    unknown: &mut Vec<String>,
+) {
     let RateComparison { answer, p, before, now, .. } = compared;
     let (then, today) = (of_all(*before), of_all(*now));
+    let (subject, it) = if suite.is_empty() { (String::new(), "it") } else { (format!("{suite} "), suite) };
     match answer {
         Answer::Regressed if is_larger_drop(*before, *now, most) => {
             failed.push(format!(
-                "regressed: {then} passed in the baseline, {today} now (p = {p:.2e}); {most} may be lost"
+                "{subject}regressed: {then} passed in the baseline, {today} now (p = {p:.2e}); {most} may be lost"
             ));
         }
         Answer::CannotTell => {
-            let more = enough(compared, most);
+            let more = enough(compared, most, times);
             let more =
                 more.map_or_else(String::new, |times| format!(": about {times} times as many repetitions would do"));
             unknown.push(format!(
-                "cannot tell whether it regressed: {then} passed in the baseline, {today} now, too few to see a drop of \
+                "cannot tell whether {it} regressed: {then} passed in the baseline, {today} now, too few to see a drop of \
                  {most}{more}"
             ));
         }
@@ -344,8 +419,8 @@ fn is_larger_drop(before: Tally, now: Tally, most: Rate) -> bool {
     drop * i128::from(MILLION) > i128::from(most.millionths()) * b * n
 }
 
-/// Compares cases that both runs judged; `None`: there is none.
-fn compare(pairs: &[(Tally, Tally)], most: Rate) -> Option<RateComparison> {
+/// Compares cases that both runs judged, one of so many `times` that this is asked; `None`: there is none.
+fn compare(pairs: &[Pair], most: Rate, times: u32) -> Option<RateComparison> {
     let (mut before, mut now) = (Tally::default(), Tally::default());
     for (then, today) in pairs {
         before.add(*then);
@@ -355,6 +430,7 @@ fn compare(pairs: &[(Tally, Tally)], most: Rate) -> Option<RateComparison> {
         return None;
     }
     let is_paired = pairs.iter().all(|(before, now)| before.counted() == 1 && now.counted() == 1);
+    let corrected = |p: f64| (p * f64::from(times)).min(1.0);
     let (test, p, would_show) = if is_paired {
         let count = |passed: u32| {
             let differ =
@@ -364,10 +440,11 @@ fn compare(pairs: &[(Tally, Tally)], most: Rate) -> Option<RateComparison> {
         let (worse, better) = (count(0), count(1));
         // As many got better as did, and so many more got worse that the drop is just the one that matters.
         let hypothetical = better + part(now.counted(), most);
-        (Test::McNemar, mcnemar(worse, better), mcnemar(hypothetical, better) < ALPHA)
+        (Test::McNemar, mcnemar(worse, better), mcnemar(hypothetical, better))
     } else {
-        (Test::Fisher, fisher(before, now), fisher(before, dropped(before, now.counted(), most)) < ALPHA)
+        (Test::Fisher, fisher(before, now), fisher(before, dropped(before, now.counted(), most)))
     };
+    let (p, would_show) = (corrected(p), corrected(would_show) < ALPHA);
     let (then, today) = (before.rate()?, now.rate()?);
     // Where no more passed than may be lost, nothing can be lost.
     let would_show = would_show || before.rate()? <= most.of_one();
@@ -394,12 +471,13 @@ fn part(counted: u32, most: Rate) -> u32 {
     u32::try_from(part.max(1)).unwrap_or(u32::MAX)
 }
 
-/// How many times as many executions would be enough to see a drop, if the baseline had them too. `None`: very many.
-fn enough(compared: &RateComparison, most: Rate) -> Option<u32> {
+/// How many times as many executions would be enough to see a drop in one of so many comparisons, if the baseline had them too.
+/// `None`: very many.
+fn enough(compared: &RateComparison, most: Rate, comparisons: u32) -> Option<u32> {
     let RateComparison { before, now, .. } = compared;
     [2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100].into_iter().find(|times| {
         let before = Tally { passed: before.passed * times, failed: before.failed * times, uncounted: 0 };
-        fisher(before, dropped(before, now.counted() * times, most)) < ALPHA
+        fisher(before, dropped(before, now.counted() * times, most)) * f64::from(comparisons) < ALPHA
     })
 }
 
@@ -412,7 +490,13 @@ mod tests {
     }
 
     fn case(id: &str, now: Tally, open: u32, before: Option<Tally>) -> CaseTally {
-        CaseTally { case: id.to_owned(), tally: now, open, before, faults: 0 }
+        CaseTally { case: id.to_owned(), tally: now, open, before, ..CaseTally::default() }
+    }
+
+    fn of_suite(suite: &str, number: usize, before: Tally, now: Tally) -> impl Iterator<Item = CaseTally> {
+        let suite: Arc<str> = Arc::from(suite);
+        std::iter::repeat_with(move || CaseTally { suite: Arc::clone(&suite), ..case("c", now, 0, Some(before)) })
+            .take(number)
     }
 
     fn rate(text: &str) -> Option<Rate> {
@@ -496,6 +580,46 @@ mod tests {
         assert_eq!(of(2, 10, 88), (Test::McNemar, Answer::Improved));
         assert_eq!(of(2, 1, 300), (Test::McNemar, Answer::NoDifference));
         assert_eq!(of(1, 0, 9), (Test::McNemar, Answer::CannotTell));
+    }
+
+    #[test]
+    fn each_suite_is_looked_at() {
+        let gate = Gate { max_regression: rate("5%"), ..Gate::default() };
+        let (good, bad) = (tally(1, 0), tally(0, 1));
+        let of = |suites: Vec<(&str, usize, Tally, Tally)>| {
+            let cases =
+                suites.into_iter().flat_map(|(suite, number, before, now)| of_suite(suite, number, before, now));
+            judge(&gate, &cases.collect::<Vec<_>>())
+        };
+        let swapped = of(vec![("a", 12, good, bad), ("b", 12, bad, good)]);
+        let answers: Vec<Answer> = swapped.suites.iter().map(|suite| suite.compared.answer).collect();
+        assert_eq!((swapped.passage, answers), (Passage::Failed, vec![Answer::Regressed, Answer::Improved]));
+        assert!(
+            swapped.reasons[0].starts_with("a regressed: 12 of 12 (100.0 %) passed in the baseline, 0 of 12"),
+            "{:?}",
+            swapped.reasons
+        );
+        let doubled = 2.0 * mcnemar(12, 0);
+        assert!((swapped.suites[0].compared.p - doubled).abs() < 1e-12, "two questions, twice the chance");
+        // A large one that is as it was does not hide a small one that fell, and that may be chance.
+        let hidden = of(vec![("small", 4, good, bad), ("large", 400, good, good)]);
+        assert_eq!(hidden.passage, Passage::CannotTell);
+        assert!(hidden.reasons[0].starts_with("cannot tell whether small regressed: 4 of 4"), "{:?}", hidden.reasons);
+        // Small ones that did not fall are judged together.
+        let same = of((0..10).map(|_| ("a", 12, good, good)).collect());
+        assert_eq!((same.passage, same.suites.len()), (Passage::Passed, 0));
+        let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        let same = of(names.iter().map(|name| (name.as_str(), 12, good, good)).collect());
+        assert_eq!((same.passage, same.suites.len()), (Passage::Passed, 10), "{:?}", same.reasons);
+        // Of very many one falls by chance.
+        let falls = of(vec![("a", 6, good, bad), ("b", 994, good, good)]);
+        assert_eq!(falls.suites[0].compared.answer, Answer::CannotTell, "one of two may fall so far by chance");
+        let all_fall = of(names.iter().map(|name| (name.as_str(), 12, good, bad)).collect());
+        let named = all_fall.reasons.iter().filter(|reason| reason.contains(" regressed: 12")).count();
+        assert_eq!(
+            (named, all_fall.reasons.last().map(String::as_str)),
+            (5, Some("and 5 more suites that fell by more than 5%"))
+        );
     }
 
     #[test]

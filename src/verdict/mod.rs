@@ -302,6 +302,19 @@ pub struct CaseResult {
     pub replayed: bool,
 }
 
+/// How a case stands in a comparison of two runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It passed.
+    Passed,
+    /// It failed.
+    Failed,
+    /// It has no verdict: it could not be judged, could not be run, or is switched off.
+    NotJudged,
+    /// It was left out, as the run was asked to: nothing is said of it.
+    LeftOut,
+}
+
 /// Why a case was left out.
 const LEFT_OUT: &str = "not run: it could not have changed what comes of the gate";
 
@@ -363,6 +376,18 @@ impl CaseResult {
     #[must_use]
     pub fn is_left_out(&self) -> bool {
         self.outcome == Outcome::Skipped && self.cause.is_none() && self.error.as_deref() == Some(LEFT_OUT)
+    }
+
+    /// How it stands in a comparison with another run.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match self.outcome {
+            Outcome::Passed => Standing::Passed,
+            Outcome::Failed => Standing::Failed,
+            // What the run leaves out says why; what its author switched off need not.
+            Outcome::Skipped if self.cause.is_none() && self.error.is_some() => Standing::LeftOut,
+            Outcome::Errored | Outcome::Skipped => Standing::NotJudged,
+        }
     }
 
     /// Whether it passed only after it had failed: the agent answers now so, now otherwise. An earlier attempt that could

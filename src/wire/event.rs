@@ -441,6 +441,7 @@ mod tests {
                     new_passes: vec!["p".to_owned()],
                     new_cases: vec!["n".to_owned()],
                     vanished_cases: vec!["v".to_owned()],
+                    not_judged: vec!["x".to_owned()],
                     differences: vec!["another model (a, now b)".to_owned()],
                 }),
             }],

@@ -5,7 +5,7 @@ use super::control::gate_result::Passage as Passed;
 use super::control::rate_comparison::{Answer as Said, Test as Tested};
 use super::value::WireError;
 use crate::stats::Tally;
-use crate::verdict::gate::{Answer, Gate, GateResult, Passage, Rate, RateComparison, Test};
+use crate::verdict::gate::{Answer, Gate, GateResult, Passage, Rate, RateComparison, SuiteComparison, Test};
 
 /// `None`: nothing has to be reached.
 pub(super) fn gate_to_proto(gate: &Gate) -> Option<pb::Gate> {
@@ -47,6 +47,7 @@ pub(super) fn gate_result_to_proto(result: &GateResult) -> pb::GateResult {
         tally: Some(tally_to_proto(result.tally)),
         comparison: result.comparison.as_ref().map(comparison_to_proto),
         left_out: result.left_out,
+        suites: result.suites.iter().map(suite_to_proto).collect(),
     }
 }
 
@@ -65,7 +66,17 @@ pub(super) fn gate_result_from_proto(result: pb::GateResult) -> Result<GateResul
         tally: tally_from_proto(result.tally),
         comparison: result.comparison.map(comparison_from_proto).transpose()?,
         left_out: result.left_out,
+        suites: result.suites.into_iter().map(suite_from_proto).collect::<Result<_, _>>()?,
     })
+}
+
+fn suite_to_proto(suite: &SuiteComparison) -> pb::SuiteComparison {
+    pb::SuiteComparison { suite: suite.suite.to_string(), comparison: Some(comparison_to_proto(&suite.compared)) }
+}
+
+fn suite_from_proto(suite: pb::SuiteComparison) -> Result<SuiteComparison, WireError> {
+    let compared = suite.comparison.ok_or_else(|| WireError::new("run.gate_result.suites.comparison", "is not set"))?;
+    Ok(SuiteComparison { suite: suite.suite.into(), compared: comparison_from_proto(compared)? })
 }
 
 fn comparison_to_proto(comparison: &RateComparison) -> pb::RateComparison {

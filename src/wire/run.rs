@@ -128,6 +128,7 @@ fn suite_to_proto(suite: &SuiteInfo) -> pb::SuiteInfo {
             new_cases: comparison.new_cases.clone(),
             vanished_cases: comparison.vanished_cases.clone(),
             differences: comparison.differences.clone(),
+            not_judged: comparison.not_judged.clone(),
         }),
     }
 }
@@ -159,6 +160,7 @@ fn suite_from_proto(suite: pb::SuiteInfo) -> SuiteInfo {
             new_cases: comparison.new_cases,
             vanished_cases: comparison.vanished_cases,
             differences: comparison.differences,
+            not_judged: comparison.not_judged,
         }),
     }
 }

@@ -12,6 +12,7 @@
 //! - `durable`: what a daemon keeps
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
+//! - `same_name`: suites that share a tool's name, a file's name or ids
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
@@ -39,6 +40,7 @@ mod programs;
 mod python;
 mod replays;
 mod reports;
+mod same_name;
 mod scenarios;
 mod script_tests;
 mod scripts;

@@ -1,16 +1,21 @@
 //! `--baseline`: which earlier result to compare with.
 //!
 //! A file is taken as it is; the id of a run, and `last`, are looked up in the directory of results and then in the
-//! daemon. Whatever is found travels in the bundle, and the daemon compares.
+//! daemon. Whatever is found travels in the bundle, and the daemon compares: each suite with its own result, see
+//! [`identity`](crate::suite::identity). What only the client can see is whether the file of an earlier suite is still there: then it
+//! was not moved, and is no other suite of now.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::{RunArgs, read_run};
+use super::{RunArgs, earlier, read_run};
 use crate::cli::client::Client;
+use crate::cli::inputs::is_there;
 use crate::cli::{CliError, Exit};
+use crate::event::SuiteInfo;
 use crate::json::{Json, Value};
 use crate::suite::Suite;
+use crate::suite::identity::{Identity, Sign};
 use crate::verdict::baseline::Baseline;
 use crate::wire::control as pb;
 
@@ -20,7 +25,7 @@ const MOST_RESULTS: usize = 1_000;
 /// The text of the result to compare with: a file of one suite or of several.
 pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
     if Path::new(name).is_file() {
-        return read(Path::new(name));
+        return read(Path::new(name), suites);
     }
     if name == "last" {
         return last(client, args, suites).await;
@@ -30,26 +35,38 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
     }
     let of_run = newest_first(args.output_dir()).into_iter().filter_map(|path| Found::read(&path));
     let found: Vec<Found> = of_run.filter(|found| found.baseline.run_id == name).collect();
-    if !found.is_empty() {
-        return Ok(together(&found));
-    }
-    if client.is_embedded() {
+    let text = if !found.is_empty() {
+        together(&found)
+    } else if client.is_embedded() {
         let message = format!("--baseline {name}: no result in {} is of that run", args.output_dir().display());
         return Err(CliError::new(Exit::Usage, message).hint("name a result file, the id of a run, or last"));
-    }
-    from_daemon(client, name, "").await
+    } else {
+        let text = from_daemon(client, name, "").await?;
+        String::from_utf8(text)
+            .map_err(|_| CliError::new(Exit::CouldNotRun, "the baseline of the daemon is no text"))?
+    };
+    of_these(&text, suites).map_err(|why| CliError::new(Exit::CouldNotRun, format!("--baseline {name}: {why}")))
 }
 
 /// A result file, checked: one that is truncated must not compare with nothing and look fine.
-fn read(path: &Path) -> Result<Vec<u8>, CliError> {
+fn read(path: &Path, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
     let refuse = |why: String| CliError::new(Exit::Usage, format!("--baseline {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    check(&text).map_err(refuse)?;
-    Ok(text.into_bytes())
+    of_these(&text, suites).map_err(refuse)
 }
 
-fn check(text: &str) -> Result<Vec<Baseline>, String> {
-    Baseline::read(&Json::parse(text).map_err(|error| format!("it is no result: {error}"))?)
+/// A result without the suites that are no part of this run: see [`earlier`].
+fn of_these(text: &str, suites: &[Suite]) -> Result<Vec<u8>, String> {
+    let json = Json::parse(text).map_err(|error| format!("it is no result: {error}"))?;
+    let baselines = Baseline::read(&json)?;
+    let paths: Vec<&str> = baselines.iter().map(|baseline| baseline.setting.path.as_str()).collect();
+    let kept = earlier::may_be_of(&paths, suites);
+    if kept.len() == paths.len() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let all = json.get("suites").and_then(Json::as_array).unwrap_or_default();
+    let kept: Vec<String> = kept.into_iter().filter_map(|at| all.get(at)).map(Json::stringify).collect();
+    Ok(format!("{{\"suites\": [\n{}\n]}}", kept.join(",\n")).into_bytes())
 }
 
 /// One result of the directory.
@@ -84,10 +101,10 @@ impl Found {
     }
 }
 
-/// The newest result of the same tool, tier and agent, for each suite: in the directory of results, else among the runs of
-/// the daemon. Runs that met trouble or were of some cases only are passed over: they would hide what came before them.
+/// The newest result of each suite with the same agent: in the directory of results, else among the runs of the daemon. Runs that
+/// met trouble or were of some cases only are passed over: they would hide what came before them.
 async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
-    let mut wanted = Wanted { suites, agent: args.agent_name(), found: Vec::new() };
+    let mut wanted = Wanted::new(suites, args.agent_name());
     for path in newest_first(args.output_dir()) {
         if wanted.is_complete() {
             break;
@@ -99,43 +116,71 @@ async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Vec<u
     if !client.is_embedded() && !wanted.is_complete() {
         look_in_daemon(client, &mut wanted).await?;
     }
-    if wanted.found.is_empty() {
+    let found: Vec<Found> = wanted.found.into_iter().flatten().map(|(_, found)| found).collect();
+    if found.is_empty() {
         let places = if client.is_embedded() { "" } else { " and the daemon" };
         let folder = args.output_dir().display();
-        let message = format!("--baseline last: there is no result of these tools and this agent in {folder}{places}");
+        let message = format!("--baseline last: there is no result of these suites and this agent in {folder}{places}");
         return Err(
             CliError::new(Exit::Usage, message).hint("the first run has nothing to compare with: leave out --baseline")
         );
     }
-    Ok(together(&wanted.found))
+    Ok(together(&found).into_bytes())
 }
 
 /// The results that are looked for, and those that were found.
 struct Wanted<'a> {
-    suites: &'a [Suite],
+    suites: Vec<Identity<'a>>,
     agent: &'a str,
-    found: Vec<Found>,
+    /// For each suite the newest result of those that are most surely its own.
+    found: Vec<Option<(Sign, Found)>>,
 }
 
-impl Wanted<'_> {
-    fn has(&self, tool_name: &str, tier: &str) -> bool {
-        self.found.iter().any(|other| other.baseline.tool_name == tool_name && other.baseline.tier == tier)
+impl<'a> Wanted<'a> {
+    fn new(suites: &'a [Suite], agent: &'a str) -> Self {
+        let found = suites.iter().map(|_| None).collect();
+        Self { suites: suites.iter().map(Suite::identity).collect(), agent, found }
     }
 
-    fn wants(&self, tool_name: &str, tier: &str) -> bool {
-        let is_ours = |suite: &Suite| suite.tool_name == tool_name && suite.tier.name() == tier;
-        self.suites.iter().any(is_ours) && !self.has(tool_name, tier)
-    }
-
+    /// Whether nothing that is older could be surer.
     fn is_complete(&self) -> bool {
-        self.suites.iter().all(|suite| self.has(&suite.tool_name, suite.tier.name()))
+        self.found.iter().all(|found| found.as_ref().is_some_and(|(sign, _)| *sign == Sign::Path))
+    }
+
+    /// The suite of which something may be a result, and what tells so. `None`: none, or one of which there is a newer one.
+    fn place_of(&self, then: &Identity<'_>) -> Option<(usize, Sign)> {
+        let is_ours = self.suites.iter().any(|suite| suite.path == then.path);
+        if !is_ours && is_there(then.path) {
+            return None;
+        }
+        let signs = self.suites.iter().enumerate().filter_map(|(place, suite)| Some((suite.sign(then)?, place)));
+        let (sign, place) = signs.filter(|(sign, _)| *sign != Sign::Tool).min()?;
+        let is_surer = self.found[place].as_ref().is_none_or(|(known, _)| sign < *known);
+        is_surer.then_some((place, sign))
     }
 
     fn offer(&mut self, result: Found) {
-        let is_wanted = self.wants(&result.baseline.tool_name, &result.baseline.tier);
-        if result.is_whole && result.agent.as_deref() == Some(self.agent) && is_wanted {
-            self.found.push(result);
+        if result.is_whole
+            && result.agent.as_deref() == Some(self.agent)
+            && let Some((place, sign)) = self.place_of(&result.baseline.identity())
+        {
+            self.found[place] = Some((sign, result));
         }
+    }
+
+    /// Whether it is worth fetching a result, of which the ids of its cases are not known yet.
+    fn wants(&self, suite: &SuiteInfo) -> bool {
+        let then = suite.identity(Vec::new());
+        let same = |wanted: &Identity<'_>| wanted.path == then.path || wanted.file_hash == then.file_hash;
+        if self.suites.iter().any(same) {
+            return self.place_of(&then).is_some();
+        }
+        // Its cases may say that it is one of which there is nothing else.
+        let may_be = |wanted: &Identity<'_>| {
+            wanted.sign(&Identity { ids: wanted.ids.clone(), ..then.clone() }) == Some(Sign::Cases)
+        };
+        let is_open = self.suites.iter().zip(&self.found).any(|(wanted, found)| found.is_none() && may_be(wanted));
+        is_open && !is_there(then.path)
     }
 }
 
@@ -144,17 +189,15 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
     let mut page_token = String::new();
     let mut seen = 0;
     while seen < MOST_RESULTS {
-        let request = pb::ListRunsRequest { page_size: 100, page_token, ..pb::ListRunsRequest::default() };
+        let agent_id = wanted.agent.to_owned();
+        let request = pb::ListRunsRequest { page_size: 100, page_token, agent_id, ..pb::ListRunsRequest::default() };
         let page = client.ask("asking for earlier runs", client.runs().list_runs(request)).await?;
         for run in page.runs {
             seen += 1;
             let run = read_run(Some(run))?;
-            let is_ours = run.spec.replay.is_none()
-                && run.state.is_final()
-                && run.exit_code() != 3
-                && run.spec.agent_id == wanted.agent;
-            for suite in run.suites.iter().filter(|_| is_ours) {
-                if wanted.wants(&suite.tool_name, suite.tier.name()) {
+            let is_fit = run.spec.replay.is_none() && run.state.is_final() && run.exit_code() != 3;
+            for suite in run.suites.iter().filter(|_| is_fit) {
+                if wanted.wants(suite) {
                     let text = from_daemon(client, &run.run_id, &suite.path).await?;
                     if let Some(result) = String::from_utf8(text).ok().and_then(Found::of) {
                         wanted.offer(result);
@@ -173,9 +216,9 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
     Ok(())
 }
 
-fn together(found: &[Found]) -> Vec<u8> {
+fn together(found: &[Found]) -> String {
     let texts: Vec<&str> = found.iter().map(|found| found.text.as_str()).collect();
-    format!("{{\"suites\": [\n{}\n]}}", texts.join(",\n")).into_bytes()
+    format!("{{\"suites\": [\n{}\n]}}", texts.join(",\n"))
 }
 
 fn newest_first(folder: &Path) -> Vec<PathBuf> {

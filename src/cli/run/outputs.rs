@@ -92,13 +92,14 @@ pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) ->
         let stem = ending.unwrap_or(file);
         let mut name = format!("{stem}.{}.json", run.run_id);
         let mut number = 2;
-        while used.contains(&name) {
+        // Some file systems do not tell letter cases apart.
+        while used.contains(&name.to_lowercase()) {
             name = format!("{stem}.{}.{number}.json", run.run_id);
             number += 1;
         }
         let file = args.output_dir().join(&name);
         client.again(async || fetch(client, &run.run_id, &suite.path, &file).await).await?;
-        used.push(name);
+        used.push(name.to_lowercase());
     }
     for file in &args.output {
         client.again(async || fetch(client, &run.run_id, "", file).await).await?;

@@ -1,24 +1,46 @@
 //! `--failed`: which cases did not pass before.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use super::earlier;
 use crate::cli::client::Client;
 use crate::cli::follow::Follower;
 use crate::cli::{CliError, Exit};
 use crate::event::Payload;
 use crate::json::{Json, Value};
 use crate::suite::Suite;
+use crate::suite::identity::{Identity, pair};
 use crate::verdict::Outcome;
 use crate::wire::control::Detail;
 
-/// The cases of `suites` that did not pass in an earlier run, by suite path and id.
+/// A suite of an earlier run.
+#[derive(Debug, Default)]
+struct Earlier {
+    path: String,
+    file_hash: String,
+    tool_name: String,
+    tier: String,
+    /// Its cases.
+    ids: Vec<String>,
+    /// Those of them that did not pass.
+    bad: HashSet<String>,
+}
+
+impl Earlier {
+    fn identity(&self) -> Identity<'_> {
+        let Self { path, file_hash, tool_name, tier, ids, .. } = self;
+        Identity { path, file_hash, tool_name, tier, ids: ids.iter().map(String::as_str).collect() }
+    }
+}
+
+/// The cases of `suites` that did not pass in an earlier run, by suite path and id: of each suite those of its own result.
 pub(super) async fn not_passed(
     client: &Client,
     run: &str,
     suites: &[Suite],
 ) -> Result<Vec<(String, String)>, CliError> {
-    let ids: Vec<(Option<String>, String)> = if Path::new(run).is_file() {
+    let all = if Path::new(run).is_file() {
         from_file(Path::new(run))?
     } else if client.is_embedded() {
         return Err(CliError::new(Exit::Usage, format!("--failed {run}: there is no such file"))
@@ -26,11 +48,14 @@ pub(super) async fn not_passed(
     } else {
         from_daemon(client, run).await?
     };
-    let ids: HashSet<(Option<&str>, &str)> = ids.iter().map(|(suite, id)| (suite.as_deref(), id.as_str())).collect();
-    let failed = |suite: &Suite, id: &str| ids.contains(&(Some(suite.path.as_str()), id)) || ids.contains(&(None, id));
+    let paths: Vec<&str> = all.iter().map(|suite| suite.path.as_str()).collect();
+    let then: Vec<&Earlier> = earlier::may_be_of(&paths, suites).into_iter().map(|at| &all[at]).collect();
+    let now: Vec<Identity<'_>> = suites.iter().map(Suite::identity).collect();
+    let pairs = pair(&now, &then.iter().map(|suite| suite.identity()).collect::<Vec<_>>());
     let mut cases = Vec::new();
-    for suite in suites {
-        let bad = suite.cases.iter().filter(|case| failed(suite, &case.id));
+    for (suite, paired) in suites.iter().zip(pairs) {
+        let Some((earlier, _)) = paired else { continue };
+        let bad = suite.cases.iter().filter(|case| then[earlier].bad.contains(&case.id));
         cases.extend(bad.map(|case| (suite.path.clone(), case.id.clone())));
     }
     if cases.is_empty() {
@@ -40,32 +65,59 @@ pub(super) async fn not_passed(
     Ok(cases)
 }
 
-/// The cases of a run that did not pass, as soon as it is over. What was left out as asked did not fail.
-async fn from_daemon(client: &Client, run: &str) -> Result<Vec<(Option<String>, String)>, CliError> {
+/// The suites of a run, as soon as it is over. What was left out as asked did not fail.
+async fn from_daemon(client: &Client, run: &str) -> Result<Vec<Earlier>, CliError> {
     let mut follower = Follower::new(client, run, Detail::Cases);
-    let mut bad = Vec::new();
+    let mut suites: Vec<Earlier> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     while let Some(event) = follower.next().await? {
-        let (Payload::CaseFinished(result), Some(case)) = (&event.payload, &event.case) else { continue };
-        let is_bad = match result.outcome {
-            Outcome::Passed => false,
-            Outcome::Skipped => result.cause.is_some(),
-            Outcome::Failed | Outcome::Errored => true,
-        };
-        if is_bad {
-            bad.push((Some(case.suite.to_string()), case.case_id.to_string()));
+        if let Payload::RunStarted(run) = &event.payload {
+            for suite in &run.suites {
+                places.insert(suite.path.clone(), suites.len());
+                suites.push(Earlier {
+                    path: suite.path.clone(),
+                    file_hash: suite.eval_file_hash.clone(),
+                    tool_name: suite.tool_name.clone(),
+                    tier: suite.tier.name().to_owned(),
+                    ..Earlier::default()
+                });
+            }
+        }
+        let Some(case) = &event.case else { continue };
+        let Some(suite) = places.get(&*case.suite).map(|place| &mut suites[*place]) else { continue };
+        match &event.payload {
+            Payload::CasePlanned { .. } if case.repeat == 1 => suite.ids.push(case.case_id.to_string()),
+            Payload::CaseFinished(result) => {
+                let is_bad = match result.outcome {
+                    Outcome::Passed => false,
+                    Outcome::Skipped => result.cause.is_some(),
+                    Outcome::Failed | Outcome::Errored => true,
+                };
+                if is_bad {
+                    suite.bad.insert(case.case_id.to_string());
+                }
+            }
+            _ => {}
         }
     }
-    Ok(bad)
+    Ok(suites)
 }
 
-/// The ids in a result file, of one suite or of several. The file says what a suite is about, not where it stood.
-fn from_file(path: &Path) -> Result<Vec<(Option<String>, String)>, CliError> {
+/// The suites of a result file. Those of other programs and earlier versions say less of what they are about.
+fn from_file(path: &Path) -> Result<Vec<Earlier>, CliError> {
     let refuse = |why: String| CliError::new(Exit::Usage, format!("--failed {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
     let json = Json::parse(&text).map_err(|error| refuse(format!("it is no result file: {error}")))?;
     let suites = json.get("suites").and_then(Json::as_array).unwrap_or(std::slice::from_ref(&json));
-    let mut ids = Vec::new();
-    for suite in suites {
+    let read = |suite: &Json| {
+        let text = |of: Option<&Json>| of.and_then(Json::as_str).unwrap_or_default().to_owned();
+        let mut earlier = Earlier {
+            path: text(suite.get("suite")),
+            file_hash: text(suite.get("metadata").and_then(|metadata| metadata.get("evalFileHash"))),
+            tool_name: text(suite.get("toolName")),
+            tier: text(suite.get("tier")),
+            ..Earlier::default()
+        };
         let cases = suite.get("cases").and_then(Json::as_array);
         let cases = cases.ok_or_else(|| refuse("it is no result file: there are no cases".to_owned()))?;
         for case in cases {
@@ -73,10 +125,15 @@ fn from_file(path: &Path) -> Result<Vec<(Option<String>, String)>, CliError> {
             let id = id.ok_or_else(|| refuse(format!("line {}: a case has no id", case.line)))?;
             let is_left_out = case.get("outcome").and_then(Json::as_str) == Some("skipped")
                 && matches!(case.get("cause").map(|cause| &cause.value), None | Some(Value::Null));
+            // Repetitions of a case stand together.
+            if earlier.ids.last().is_none_or(|last| last != id) {
+                earlier.ids.push(id.to_owned());
+            }
             if !is_left_out && !matches!(case.get("passed").map(|passed| &passed.value), Some(Value::Bool(true))) {
-                ids.push((None, id.to_owned()));
+                earlier.bad.insert(id.to_owned());
             }
         }
-    }
-    Ok(ids)
+        Ok(earlier)
+    };
+    suites.iter().map(read).collect()
 }

@@ -19,6 +19,7 @@ use forge::suite::registry::Registry;
 use forge::suite::staleness::staleness;
 use forge::suite::template::Data;
 use forge::suite::{self, Case, Defaults, Dialect, Mode, Suite};
+use forge::verdict::Standing;
 use forge::verdict::Totals;
 use forge::verdict::baseline::{Baseline, BaselineCase, Setting};
 use serde::Deserialize;
@@ -117,8 +118,9 @@ fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
             .map(|case| BaselineCase { id: case.id, passed: Some(case.passed), tally: Tally::default() })
             .collect(),
     };
-    let compared =
-        baseline.compare(current.iter().map(|case| (case.id.as_str(), case.passed)), |_| false, &Setting::default());
+    let standing = |passed| if passed { Standing::Passed } else { Standing::Failed };
+    let current = current.iter().map(|case| (case.id.as_str(), standing(case.passed)));
+    let compared = baseline.compare(current, |_| false, &Setting::default());
     let answer = json!({
         "baselineRunId": compared.baseline_run_id,
         "regressions": compared.regressions,
