@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forge::check::framework::Replies;
 use forge::check::{self, Context};
-use forge::conversation::{Exchange, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
+use forge::conversation::{Arguments, Exchange, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::suite::template::Data;
 use forge::suite::{self, Suite};
 
@@ -44,7 +44,7 @@ fn call(name: &str, params: &str) -> ToolCall {
     ToolCall {
         call_id: name.to_owned(),
         name: name.to_owned(),
-        params: Some(Payload::Json(JsonText::new(params).expect("JSON"))),
+        params: Arguments::Given(Payload::Json(JsonText::new(params).expect("JSON"))),
         outcome: Some(ToolOutcome::Result(None)),
         duration: None,
     }

@@ -4,10 +4,14 @@
 //! Plain data, the same for every transport. How it travels is the business of [`crate::wire`]; whether an agent kept
 //! the rules of a stream is decided in `peer::stream`.
 
+mod arguments;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+pub use arguments::Arguments;
 
 use crate::json::{Json, ParseError};
 
@@ -234,8 +238,8 @@ pub struct ToolCall {
     pub call_id: String,
     /// Tool name.
     pub name: String,
-    /// Arguments; `None` when the agent sent none, which is not `{}`.
-    pub params: Option<Payload>,
+    /// Its arguments, as far as they are known.
+    pub params: Arguments,
     /// How it ended; `None` while it is open or when the agent did not say.
     pub outcome: Option<ToolOutcome>,
     /// Time the call took by the agent's account.

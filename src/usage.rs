@@ -90,7 +90,7 @@ pub fn must_estimate(transcript: &Transcript) -> bool {
 pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price) {
     let usage = if must_estimate(transcript) {
         let asked: u64 = messages.iter().map(|message| estimate_tokens(&message.text())).sum();
-        let arguments = transcript.tool_calls.iter().map(|call| match &call.params {
+        let arguments = transcript.tool_calls.iter().map(|call| match call.params.given() {
             Some(Payload::Json(text)) => estimate_tokens(text.as_str()),
             Some(Payload::Malformed(text)) => estimate_tokens(text),
             None => 0,
@@ -147,7 +147,7 @@ pub fn estimate_tokens(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::ToolCall;
+    use crate::conversation::{Arguments, ToolCall};
 
     fn price(input: u64, output: u64) -> Price {
         Price { input, output, cache_read: None, cache_write: None }
@@ -203,7 +203,8 @@ mod tests {
         let usage = Usage { output_tokens: Some(50), reasoning_tokens: Some(20), ..Usage::default() };
         let mut transcript = Transcript { usage: Some(usage), ..Transcript::default() };
         assert_eq!(measured_tokens(&transcript), Some(30));
-        let call = ToolCall { call_id: "1".into(), name: "t".into(), params: None, outcome: None, duration: None };
+        let call =
+            ToolCall { call_id: "1".into(), name: "t".into(), params: Arguments::None, outcome: None, duration: None };
         transcript.tool_calls = vec![call];
         assert_eq!(measured_tokens(&transcript), None);
     }

@@ -34,8 +34,10 @@ interface Options {
 /** One call of a tool. */
 interface ToolCall {
   name: string;
-  /** The arguments. */
+  /** The arguments. Not there: it was called without any, unless `params_unknown` is there. */
   params?: Json;
+  /** Why nobody knows with what it was called. */
+  params_unknown?: string;
   success: boolean;
   result?: Json;
   error?: string;

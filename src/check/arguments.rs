@@ -18,7 +18,7 @@ use regex_automata::util::syntax;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look, Repetition};
 use serde_json::Value;
 
-use crate::conversation::{Payload, ToolCall};
+use crate::conversation::{Arguments, Payload, ToolCall};
 use crate::suite::automaton::{Automaton, Deadline, Memory, Pool, Refused};
 use crate::suite::registry::Registry;
 
@@ -127,13 +127,19 @@ impl Schemas {
         if schema.work(call) > MAX_WORK {
             return Err(format!("{:?}: the arguments are too large to be checked against the schema", call.name));
         }
-        // A call without arguments is one with none.
         let arguments = match &call.params {
-            None => Value::Object(serde_json::Map::new()),
-            Some(Payload::Malformed(_)) => return Ok(vec![format!("{:?}: the arguments are no JSON", call.name)]),
-            // JSON that only this reader does not take, such as a number beyond a double.
-            Some(Payload::Json(text)) => serde_json::from_str(text.as_str())
-                .map_err(|error| format!("{:?}: the arguments cannot be checked: {error}", call.name))?,
+            Arguments::Unknown(why) => return Err(format!("{:?}: the arguments are not known: {why}", call.name)),
+            Arguments::Given(Payload::Malformed(text)) if !text.trim().is_empty() => {
+                return Ok(vec![format!("{:?}: the arguments are no JSON", call.name)]);
+            }
+            // A call without arguments is one with none.
+            Arguments::None | Arguments::Given(Payload::Malformed(_)) => Value::Object(serde_json::Map::new()),
+            Arguments::Given(Payload::Json(text)) => {
+                let is_none = matches!(call.params.read(), Ok(None));
+                // JSON that only this reader does not take, such as a number beyond a double.
+                serde_json::from_str(if is_none { "{}" } else { text.as_str() })
+                    .map_err(|error| format!("{:?}: the arguments cannot be checked: {error}", call.name))?
+            }
         };
         let name_patterns = schema.weight.name_patterns;
         if name_patterns > 0 && name_patterns.saturating_mul(bytes_of_names(&arguments)) > MAX_NAME_WORK {
@@ -185,7 +191,7 @@ impl Schema {
     }
 
     fn work(&self, call: &ToolCall) -> u64 {
-        let bytes = match &call.params {
+        let bytes = match call.params.given() {
             Some(Payload::Json(text)) => text.as_str().len(),
             _ => 0,
         };
@@ -462,9 +468,9 @@ mod tests {
     }
 
     fn call(params: Option<&str>) -> ToolCall {
-        let params = params.map(|text| match JsonText::new(text) {
-            Ok(text) => Payload::Json(text),
-            Err(_) => Payload::Malformed(text.to_owned()),
+        let params = params.map_or(Arguments::None, |text| {
+            let malformed = |_| Payload::Malformed(text.to_owned());
+            Arguments::Given(JsonText::new(text).map_or_else(malformed, Payload::Json))
         });
         ToolCall { call_id: "1".to_owned(), name: "t".to_owned(), params, outcome: None, duration: None }
     }

@@ -75,16 +75,16 @@ impl Step {
 /// Evaluates the assertions of `case` against what the agent said and did.
 ///
 /// Unless all are asked for, what stands behind the first failure is neither run nor skipped and does not appear in the
-/// answer.
+/// answer. What could not be evaluated is no failure: behind it may stand one, which is a fact about the agent.
 pub(super) fn evaluate(case: &Case, transcript: &Transcript, context: &Context<'_>) -> Vec<AssertionResult> {
     let subject = Subject { case, transcript, called: names(&transcript.tool_calls), context };
     let mut results = Vec::new();
     for assertion in &case.assertions {
         for step in subject.steps(assertion) {
             let result = subject.settled(assertion, step.result(assertion.name()));
-            let is_bad = matches!(result.outcome, Outcome::Failed | Outcome::Errored);
+            let has_failed = result.outcome == Outcome::Failed;
             results.push(result);
-            if is_bad && !context.all_assertions {
+            if has_failed && !context.all_assertions {
                 return results;
             }
         }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::contract::unsettled;
-use super::snapshot;
+use super::{params, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
@@ -200,7 +200,7 @@ impl Answer<'_> {
             }
             ClaimKind::JsonPath { path, value } => self.json_path(path, value.as_ref(), claim),
             ClaimKind::Type { path, name } => self.type_of(path.as_ref(), *name, claim),
-            ClaimKind::ToolCalled { tools, arguments } => self.tool_called(tools, arguments.as_ref()),
+            ClaimKind::ToolCalled { tools, arguments } => self.tool_called(tools, arguments.as_ref())?,
             ClaimKind::ToolResult { tool, result } => self.tool_result(tool, result.as_ref())?,
             ClaimKind::Agent { agent, .. } => decided(reply, &format!("the validator {agent:?}"), Blame::Validator)?,
             ClaimKind::Script { script, .. } => decided(reply, &format!("the script {script:?}"), Blame::Script)?,
@@ -255,16 +255,28 @@ impl Answer<'_> {
         })
     }
 
-    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Verdict {
+    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Result<Verdict, Unevaluated> {
         let calls = &self.transcript.tool_calls;
         let fits = |call: &&ToolCall| tools.iter().any(|tool| is_named(&call.name, tool));
-        let has_arguments = |call: &ToolCall| {
-            let Some(wanted) = arguments.map(Json::members).filter(|wanted| !wanted.is_empty()) else { return true };
-            let given = call.params.as_ref().and_then(Payload::parse);
-            wanted.iter().all(|(key, value)| given.as_ref().and_then(|given| given.get(key)) == Some(value))
+        let wanted = arguments.map(Json::members).unwrap_or_default();
+        let has_arguments = |given: Option<&Json>| {
+            wanted.iter().all(|(key, value)| given.and_then(|given| given.get(key)) == Some(value))
         };
         let called: Vec<&ToolCall> = calls.iter().filter(fits).collect();
-        Verdict::of(called.iter().any(|call| has_arguments(call)), || {
+        // One call that fits is enough, whatever nobody knows of the others.
+        let mut unknown = None;
+        let mut is_called = false;
+        for call in &called {
+            match call.params.read() {
+                _ if wanted.is_empty() => is_called = true,
+                Ok(given) => is_called |= has_arguments(given.as_ref()),
+                Err(why) => unknown = unknown.or_else(|| Some(params::unknown(call, &why))),
+            }
+        }
+        if let Some(why) = unknown.filter(|_| !is_called) {
+            return Err(Unevaluated { why, blame: Blame::Suite });
+        }
+        Ok(Verdict::of(is_called, || {
             let wanted = tools.join(" or ");
             if called.is_empty() {
                 let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(20).collect();
@@ -275,7 +287,7 @@ impl Answer<'_> {
             }
             let arguments = arguments.map(Json::stringify).unwrap_or_default();
             format!("{wanted:?} was called, but never with {}", clip(&arguments))
-        })
+        }))
     }
 
     fn tool_result(&self, tool: &str, wanted: Option<&Json>) -> Result<Verdict, Unevaluated> {
@@ -283,7 +295,7 @@ impl Answer<'_> {
             return Ok(Verdict::of(false, || format!("{tool:?} was not called")));
         };
         let result = match &call.outcome {
-            Some(ToolOutcome::Result(result)) => result.as_ref().and_then(Payload::parse),
+            Some(ToolOutcome::Result(result)) => result.as_ref(),
             Some(ToolOutcome::Error(fault)) => {
                 return Ok(Verdict::of(false, || format!("{tool:?} failed: {}", clip(&fault.message))));
             }
@@ -294,11 +306,22 @@ impl Answer<'_> {
             }
         };
         let Some(wanted) = wanted else { return Ok(Verdict::of(true, String::new)) };
-        let matches =
-            matches_result(wanted, result.as_ref()).map_err(|why| Unevaluated { why, blame: Blame::Suite })?;
+        let unevaluated = |why| Unevaluated { why, blame: Blame::Suite };
+        let result = match result {
+            // What was never said is not another result.
+            None => {
+                let why = format!("the result of {tool:?} is not known: whoever reported the call did not tell it");
+                return Err(unevaluated(why));
+            }
+            Some(Payload::Malformed(text)) => {
+                return Err(unevaluated(format!("the result of {tool:?} is no JSON: {}", clip(text))));
+            }
+            Some(Payload::Json(text)) => text.parse(),
+        };
+        let matches = matches_result(wanted, Some(&result)).map_err(unevaluated)?;
         Ok(Verdict::of(matches, || {
-            let shown = result.as_ref().map_or_else(|| "not reported".to_owned(), |result| clip(&result.stringify()));
-            format!("expected {} of {tool:?}, but the result is {shown}", clip(&wanted.stringify()))
+            let (wanted, result) = (clip(&wanted.stringify()), clip(&result.stringify()));
+            format!("expected {wanted} of {tool:?}, but the result is {result}")
         }))
     }
 }
@@ -376,7 +399,7 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::JsonText;
+    use crate::conversation::{Arguments, JsonText};
 
     #[test]
     fn a_pattern_that_takes_too_long_decides_nothing() {
@@ -386,7 +409,7 @@ mod tests {
         let call = ToolCall {
             call_id: "1".to_owned(),
             name: "t".to_owned(),
-            params: None,
+            params: Arguments::None,
             outcome: Some(ToolOutcome::Result(Some(Payload::Json(result)))),
             duration: None,
         };

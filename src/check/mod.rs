@@ -147,7 +147,7 @@ fn check_arguments(
     warnings: &mut Vec<String>,
 ) {
     let Some(schemas) = context.schemas.filter(|schemas| schemas.know_any(calls)) else { return };
-    let stopped = assertions.iter().any(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
+    let stopped = assertions.iter().any(|assertion| assertion.outcome == Outcome::Failed);
     if context.check_arguments && stopped && !context.all_assertions && context.dialect == Dialect::Contract {
         return;
     }

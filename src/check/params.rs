@@ -5,7 +5,7 @@
 //! would equal.
 
 use super::contract::Step;
-use crate::conversation::{Payload, ToolCall};
+use crate::conversation::ToolCall;
 use crate::json::{Json, Value, number_text};
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
 use crate::suite::pattern::JsPattern;
@@ -16,8 +16,8 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
     let Some(call) = calls.iter().find(|call| call.name == entry.tool) else {
         return Step::Skipped(format!("{:?} was not called", entry.tool), Vec::new());
     };
-    let params = call.params.as_ref().and_then(Payload::parse);
-    let actual = params.as_ref().and_then(|params| params.get(&entry.param));
+    let params = call.params.read();
+    let actual = params.as_ref().ok().and_then(Option::as_ref).and_then(|params| params.get(&entry.param));
     let place = format!("{}.{}", entry.tool, entry.param);
     let step = match &entry.check {
         ParamCheck::Exists => Ok(Step::of(actual.is_some(), || format!("{place} was not sent"))),
@@ -41,7 +41,16 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
             Step::of_match(matched, || format!("{place} should match /{pattern}/, but is {}", shown(actual)))
         }),
     };
-    step.unwrap_or_else(|tokens| Step::unresolved(tokens, data))
+    match (step, &params) {
+        (Err(tokens), _) => Step::unresolved(tokens, data),
+        (Ok(_), Err(why)) => Step::Errored(unknown(call, why)),
+        (Ok(step), Ok(_)) => step,
+    }
+}
+
+/// Why an assertion about the arguments of a call cannot be evaluated.
+pub(super) fn unknown(call: &ToolCall, why: &str) -> String {
+    format!("the arguments of {:?} {why}", call.name)
 }
 
 /// What a parameter is compared with, tokens replaced.

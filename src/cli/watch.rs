@@ -7,7 +7,7 @@ use clap::Args;
 use super::client::Client;
 use super::follow::Follower;
 use super::{CliError, Exit, print};
-use crate::conversation::{AgentEventKind, Message, Payload as Json, ToolOutcome};
+use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, ToolOutcome};
 use crate::event::{Payload, RunEvent, Said};
 use crate::report::console::clip;
 use crate::report::printable;
@@ -63,9 +63,10 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             AgentEventKind::ToolStarted { call, .. } => {
                 tools.insert((case, call.call_id.clone()), call.name.clone());
                 let params = match &call.params {
-                    Some(Json::Json(text)) => short(text.as_str()),
-                    Some(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
-                    None => String::new(),
+                    Arguments::Given(Json::Json(text)) => short(text.as_str()),
+                    Arguments::Given(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
+                    Arguments::Unknown(why) => format!("arguments not known: {}", short(why)),
+                    Arguments::None => String::new(),
                 };
                 format!("→ {} {params}", short(&call.name))
             }

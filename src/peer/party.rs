@@ -12,7 +12,9 @@ use tonic::{Code, Response, Status};
 use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
 use super::stream::Recording;
 use super::target::Target;
-use crate::conversation::{Failure, Invocation, JsonText, Message, Part, Role, ToolMode, Transcript, Usage};
+use crate::conversation::{
+    Arguments, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript, Usage,
+};
 use crate::event::CaseRef;
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value, write_string};
@@ -297,9 +299,20 @@ fn validator_question(asked: &Judgement<'_>) -> String {
     for (index, call) in asked.tool_calls.iter().enumerate() {
         out.push_str(if index > 0 { ", {\"name\": " } else { "{\"name\": " });
         write_string(&call.name, &mut out);
-        if let Some(crate::conversation::Payload::Json(params)) = &call.params {
-            out.push_str(", \"params\": ");
-            out.push_str(params.as_str());
+        match &call.params {
+            Arguments::None => {}
+            Arguments::Given(Payload::Json(params)) => {
+                out.push_str(", \"params\": ");
+                out.push_str(params.as_str());
+            }
+            Arguments::Given(Payload::Malformed(text)) => {
+                out.push_str(", \"malformed_params\": ");
+                write_string(text, &mut out);
+            }
+            Arguments::Unknown(why) => {
+                out.push_str(", \"params_unknown\": ");
+                write_string(why, &mut out);
+            }
         }
         out.push_str(if call.succeeded() { ", \"success\": true}" } else { ", \"success\": false}" });
     }

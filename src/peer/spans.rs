@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::stream::MAX_TOOL_CALLS;
-use crate::conversation::{Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
+use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
 use crate::trace::{SpanId, TraceId};
 
 /// Most spans that are kept, of all calls.
@@ -276,11 +276,10 @@ impl Awaited {
         let (mut tool_calls, mut began_at): (Vec<ToolCall>, Vec<Timestamp>) =
             tools.map(|(tool, began)| (tool, Timestamp::try_from(began).unwrap_or_default())).unzip();
         for call in &mut tool_calls {
-            // Instrumentations write a single argument without its name.
-            let is_whole =
-                matches!(&call.params, Some(Payload::Json(json)) if json.as_str().trim_start().starts_with('{'));
-            if let Some(params) = asked.get(&call.call_id).filter(|_| !is_whole) {
-                call.params = Some(params.clone());
+            // A span of a tool may hold none, or a single one without its name; the model's answer has them all.
+            let is_unknown = matches!(call.params, Arguments::Unknown(_));
+            if let Some(params) = asked.get(&call.call_id).filter(|_| is_unknown) {
+                call.params = Arguments::Given(params.clone());
             }
         }
         if tool_calls.len() > MAX_TOOL_CALLS {
@@ -334,11 +333,16 @@ fn size_of(tool: Option<&ToolCall>, asked: &[(String, Payload)]) -> usize {
         Some(ToolOutcome::Error(fault)) => fault.message.len(),
         None => 0,
     };
-    asked + call.name.len() + call.call_id.len() + call.params.as_ref().map_or(0, json) + outcome
+    let arguments = match &call.params {
+        Arguments::None => 0,
+        Arguments::Given(payload) => json(payload),
+        Arguments::Unknown(why) => why.len(),
+    };
+    asked + call.name.len() + call.call_id.len() + arguments + outcome
 }
 
 /// Brings what the agent told and what its spans say together. An agent that told of no tool call is judged by its spans; of one that
-/// did, the difference is told.
+/// did, the difference is told, and what it could not tell of a call is taken from the call's span.
 #[must_use]
 pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<String> {
     let why_open = if evidence.dropped > 0 {
@@ -354,7 +358,18 @@ pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<St
         transcript.open_end = why_open;
         return warnings;
     }
-    let told = compare(&transcript.tool_calls, evidence);
+    let (told, learnt) = compare(&transcript.tool_calls, evidence);
+    for (place, span) in learnt {
+        let call = &mut transcript.tool_calls[place];
+        if matches!(call.params, Arguments::Unknown(_)) {
+            call.params.clone_from(&span.params);
+        }
+        if let (Some(ToolOutcome::Result(result @ None)), Some(ToolOutcome::Result(seen))) =
+            (&mut call.outcome, &span.outcome)
+        {
+            result.clone_from(seen);
+        }
+    }
     let more = told.len().saturating_sub(MAX_TOLD);
     warnings.extend(told.into_iter().take(MAX_TOLD));
     if more > 0 {
@@ -363,19 +378,19 @@ pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<St
     warnings
 }
 
-/// What the agent claims and its spans do not show, and the other way round. Calls are the same if they have the same id; else those of
-/// a name are taken in their order.
-fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
+/// What the agent claims and its spans do not show, and the other way round; and the spans of the calls that it claims, by their places.
+/// Calls are the same if they have the same id; else those of a name are taken in their order.
+fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>, Vec<(usize, &'a ToolCall)>) {
     let mut seen: Vec<Option<&ToolCall>> = evidence.tool_calls.iter().map(Some).collect();
     let by_id: HashMap<(&str, &str), usize> =
         evidence.tool_calls.iter().enumerate().map(|(place, call)| ((&*call.call_id, &*call.name), place)).collect();
-    let mut open: Vec<&ToolCall> = Vec::new();
-    let mut pairs: Vec<(&ToolCall, &ToolCall)> = Vec::new();
-    for call in claimed {
+    let mut open: Vec<usize> = Vec::new();
+    let mut pairs: Vec<(usize, &ToolCall)> = Vec::new();
+    for (position, call) in claimed.iter().enumerate() {
         let same = by_id.get(&(call.call_id.as_str(), call.name.as_str()));
         match same.and_then(|place| seen[*place].take()) {
-            Some(span) => pairs.push((call, span)),
-            None => open.push(call),
+            Some(span) => pairs.push((position, span)),
+            None => open.push(position),
         }
     }
     let mut by_name: HashMap<&str, VecDeque<usize>> = HashMap::new();
@@ -385,11 +400,11 @@ fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
         }
     }
     let mut missing = Vec::new();
-    for call in open {
-        let place = by_name.get_mut(call.name.as_str()).and_then(VecDeque::pop_front);
+    for position in open {
+        let place = by_name.get_mut(claimed[position].name.as_str()).and_then(VecDeque::pop_front);
         match place.and_then(|place| seen[place].take()) {
-            Some(span) => pairs.push((call, span)),
-            None => missing.push(call),
+            Some(span) => pairs.push((position, span)),
+            None => missing.push(&claimed[position]),
         }
     }
     let mut told = Vec::new();
@@ -400,14 +415,15 @@ fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
     for span in seen.into_iter().flatten() {
         told.push(format!("spans: seen but not claimed: {:?} ({})", span.name, span.call_id));
     }
-    for (call, span) in pairs {
+    for (position, span) in &pairs {
+        let call = &claimed[*position];
         if call.outcome.is_some() && span.outcome.is_some() && call.succeeded() != span.succeeded() {
             let word = |it: &ToolCall| if it.succeeded() { "worked" } else { "failed" };
             let (told_so, seen_so) = (word(call), word(span));
             told.push(format!("spans: {:?} ({}) {told_so} as claimed, and {seen_so} as seen", call.name, call.call_id));
         }
         let differs = match (&call.params, &span.params) {
-            (Some(Payload::Json(told)), Some(Payload::Json(seen))) => {
+            (Arguments::Given(Payload::Json(told)), Arguments::Given(Payload::Json(seen))) => {
                 told.as_str().len().max(seen.as_str().len()) <= MAX_COMPARED && told.parse() != seen.parse()
             }
             _ => false,
@@ -416,7 +432,7 @@ fn compare(claimed: &[ToolCall], evidence: &SpanEvidence) -> Vec<String> {
             told.push(format!("spans: {:?} ({}) has other arguments as seen than as claimed", call.name, call.call_id));
         }
     }
-    told
+    (told, pairs)
 }
 
 #[cfg(test)]
@@ -434,7 +450,7 @@ mod tests {
         ToolCall {
             call_id: call_id.to_owned(),
             name: name.to_owned(),
-            params: Some(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
+            params: Arguments::Given(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
             outcome: Some(ToolOutcome::Result(None)),
             duration: None,
         }
@@ -498,8 +514,8 @@ mod tests {
     async fn what_is_lost_is_known() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
-        let large = Payload::Malformed("x".repeat(MAX_BYTES));
-        assert_eq!(inbox.take([span(2, 1, Some(ToolCall { params: Some(large), ..tool("large", "") }))]), (0, 1));
+        let large = Arguments::Given(Payload::Malformed("x".repeat(MAX_BYTES)));
+        assert_eq!(inbox.take([span(2, 1, Some(ToolCall { params: large, ..tool("large", "") }))]), (0, 1));
         inbox.take([span(3, 1, Some(tool("small", "")))]);
         let read = call.read(true, Duration::ZERO).await;
         assert_eq!((names(&read), read.confirmed, read.dropped), (vec!["small"], false, 1));
@@ -548,7 +564,7 @@ mod tests {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
         let params = |text: &str| Payload::Json(JsonText::new(text).expect("JSON"));
-        let bare = ToolCall { params: Some(Payload::Malformed("Delhi".to_owned())), ..tool("air", "a") };
+        let bare = ToolCall { params: Arguments::Unknown("none".to_owned()), ..tool("air", "a") };
         let asked = vec![("a".to_owned(), params(r#"{"city": "Delhi"}"#)), ("b".to_owned(), params("{}"))];
         inbox.take([
             span(3, 1, Some(bare)),
@@ -557,7 +573,8 @@ mod tests {
         ]);
         let read = call.read(true, Duration::ZERO).await;
         let seen: Vec<_> = read.tool_calls.into_iter().map(|call| call.params).collect();
-        assert_eq!(seen, [Some(params(r#"{"city": "Delhi"}"#)), Some(params(r#"{"a": 1}"#))]);
+        let given = [r#"{"city": "Delhi"}"#, r#"{"a": 1}"#].map(|text| Arguments::Given(params(text)));
+        assert_eq!(seen, given);
     }
 
     #[tokio::test(start_paused = true)]
@@ -592,7 +609,7 @@ mod tests {
             told(std::slice::from_ref(&a), &[failed]),
             [r#"spans: "a" (1) worked as claimed, and failed as seen"#]
         );
-        let params = |text: &str| Some(Payload::Json(JsonText::new(text).expect("JSON")));
+        let params = |text: &str| Arguments::Given(Payload::Json(JsonText::new(text).expect("JSON")));
         let other = ToolCall { params: params(r#"{"a": 2}"#), ..a.clone() };
         assert_eq!(
             told(std::slice::from_ref(&a), &[other]),
@@ -600,6 +617,19 @@ mod tests {
         );
         let same = ToolCall { params: params(r#"{"a":1}"#), ..a.clone() };
         assert_eq!(told(&[a], &[same]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_an_agent_cannot_tell_its_spans_may() {
+        let result = |text: &str| Some(ToolOutcome::Result(JsonText::new(text).ok().map(Payload::Json)));
+        let claimed = ToolCall { params: Arguments::Unknown("why".to_owned()), ..tool("a", "1") };
+        let seen = ToolCall { outcome: result("[1]"), ..tool("a", "1") };
+        let mut transcript = Transcript { tool_calls: vec![claimed.clone(), claimed], ..Transcript::default() };
+        transcript.tool_calls[1].call_id = "2".to_owned();
+        let evidence = SpanEvidence { tool_calls: vec![seen.clone()], confirmed: true, ..SpanEvidence::default() };
+        assert_eq!(reconcile(&mut transcript, &evidence).len(), 1, "the second call was not seen");
+        assert_eq!(transcript.tool_calls[0], seen);
+        assert_eq!(transcript.tool_calls[1].params, Arguments::Unknown("why".to_owned()), "of it there is no span");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::conversation::{
 pub const MAX_CALL_BYTES: usize = 64 << 20;
 /// What each event counts besides its bytes, so that a flood of empty ones is bounded too.
 const EVENT_OVERHEAD: usize = 64;
+/// Most calls whose arguments are odd that are told.
+const MAX_ODD: usize = 10;
 /// Most tool calls in one call of an agent.
 pub const MAX_TOOL_CALLS: usize = 10_000;
 
@@ -180,6 +182,8 @@ impl Recording {
                 open.map(|call| format!("no result was reported for the call of {:?}; it counts as failed", call.name));
             warnings.extend(open);
         }
+        let odd = |call: &ToolCall| Some(format!("the arguments of {:?} {}", call.name, call.params.oddity()?));
+        warnings.extend(self.tool_calls.iter().filter_map(odd).take(MAX_ODD));
         let transcript = Transcript {
             response: answer.map_or(self.deltas, Message::text),
             usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
@@ -265,7 +269,7 @@ fn whole_usage(finished: Option<Usage>, turns: Option<Usage>) -> Option<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{Message, ModelTurn, ToolOutcome};
+    use crate::conversation::{Arguments, Message, ModelTurn, ToolOutcome};
 
     fn accepted() -> AgentEventKind {
         AgentEventKind::Accepted { instance_id: String::new() }
@@ -274,8 +278,13 @@ mod tests {
         AgentEventKind::TextDelta { text: text.to_owned(), reasoning: false }
     }
     fn started(id: &str) -> AgentEventKind {
-        let call =
-            ToolCall { call_id: id.to_owned(), name: "t".to_owned(), params: None, outcome: None, duration: None };
+        let call = ToolCall {
+            call_id: id.to_owned(),
+            name: "t".to_owned(),
+            params: Arguments::None,
+            outcome: None,
+            duration: None,
+        };
         AgentEventKind::ToolStarted { call, awaits_result: false }
     }
     fn done(id: &str) -> AgentEventKind {

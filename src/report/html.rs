@@ -12,7 +12,7 @@ use askama::Template;
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
 use super::{Report, Traced, Unwritable, Verdict, Written, own_error, push_printable, repeats};
-use crate::conversation::{Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Arguments, Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
 use crate::stats::{Repeats, Stability, Tally};
 use crate::verdict::gate::{GateResult, Passage};
@@ -516,15 +516,17 @@ impl<'a> Turn<'a> {
 impl<'a> Call<'a> {
     fn of(call: &'a ToolCall) -> Self {
         let mut parts = Vec::new();
-        let mut add = |(json, other), payload: &'a Payload| match payload {
-            Payload::Json(text) => parts.push((json, Text::of(text.as_str(), MAX_TEXT))),
-            Payload::Malformed(text) => parts.push((other, Text::of(text, MAX_TEXT))),
+        let shown = |(json, other), payload: &'a Payload| match payload {
+            Payload::Json(text) => (json, Text::of(text.as_str(), MAX_TEXT)),
+            Payload::Malformed(text) => (other, Text::of(text, MAX_TEXT)),
         };
-        if let Some(params) = &call.params {
-            add(("arguments", "arguments, which are no JSON"), params);
+        match &call.params {
+            Arguments::None => {}
+            Arguments::Given(params) => parts.push(shown(("arguments", "arguments, which are no JSON"), params)),
+            Arguments::Unknown(why) => parts.push(("arguments, which are not known", Text::of(why, MAX_TEXT))),
         }
         if let Some(ToolOutcome::Result(Some(result))) = &call.outcome {
-            add(("result", "result, which is no JSON"), result);
+            parts.push(shown(("result", "result, which is no JSON"), result));
         }
         if let Some(ToolOutcome::Error(fault)) = &call.outcome {
             parts.push(("error", Text::of(&fault.message, MAX_TEXT)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::conversation::{
-    AgentCard, Cost, Fault, JsonText, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
+    AgentCard, Arguments, Cost, Fault, JsonText, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
@@ -77,7 +77,7 @@ pub(super) fn call(name: &str, outcome: Option<ToolOutcome>) -> ToolCall {
     ToolCall {
         call_id: "1".to_owned(),
         name: name.to_owned(),
-        params: JsonText::new(r#"{"id":9007199254740993}"#).ok().map(Json::Json),
+        params: Arguments::Given(Json::Json(JsonText::new(r#"{"id":9007199254740993}"#).expect("JSON"))),
         outcome,
         duration: Some(Duration::from_millis(120)),
     }
@@ -163,7 +163,7 @@ pub(super) fn of_everything() -> (Run, Log) {
         AssertionResult { opinion: Some(opinion), ..assertion("validator", Outcome::Failed, "") },
     ];
     let json = JsonText::new("[1,2]").ok().map(Json::Json);
-    let odd = ToolCall { params: Some(Json::Malformed("{oops".to_owned())), ..call("odd", None) };
+    let odd = ToolCall { params: Arguments::Given(Json::Malformed("{oops".to_owned())), ..call("odd", None) };
     worse.transcript.tool_calls = vec![
         call("look", Some(ToolOutcome::Result(json))),
         call("book", Some(ToolOutcome::Error(Fault::message("no seats")))),

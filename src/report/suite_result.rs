@@ -13,7 +13,7 @@ use super::jsonl::Assertion;
 use super::outline::{Outline, Place};
 use super::repeats::{Gated, Repeated};
 use super::{Report, Unwritable, Verdict, Written};
-use crate::conversation::{Cost, Payload, ToolCall, ToolOutcome, Usage};
+use crate::conversation::{Arguments, Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
 use crate::verdict::baseline::Comparison;
@@ -359,6 +359,9 @@ pub(super) struct Call<'a> {
     params: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     malformed_params: Option<&'a str>,
+    /// Why nobody knows with what it was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params_unknown: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -433,9 +436,11 @@ impl<'a> Case<'a> {
 
 impl<'a> Call<'a> {
     pub(super) fn of(call: &'a ToolCall) -> Self {
-        let (malformed_params, params) = match &call.params {
-            Some(Payload::Malformed(text)) => (Some(text.as_str()), None),
-            params => (None, raw(params.as_ref())),
+        let (params, malformed_params, params_unknown) = match &call.params {
+            Arguments::None => (None, None, None),
+            Arguments::Given(Payload::Malformed(text)) => (None, Some(text.as_str()), None),
+            Arguments::Given(given @ Payload::Json(_)) => (raw(Some(given)), None, None),
+            Arguments::Unknown(why) => (None, None, Some(why.as_str())),
         };
         let (result, error) = match &call.outcome {
             Some(ToolOutcome::Result(result)) => (raw(result.as_ref()), None),
@@ -443,7 +448,8 @@ impl<'a> Call<'a> {
             None => (None, None),
         };
         let duration_ms = call.duration.map(|duration| duration.as_secs_f64() * 1000.0);
-        Self { name: &call.name, success: call.succeeded(), duration_ms, params, malformed_params, result, error }
+        let (name, success) = (call.name.as_str(), call.succeeded());
+        Self { name, success, duration_ms, params, malformed_params, params_unknown, result, error }
     }
 }
 

@@ -473,8 +473,9 @@ fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult)
         let fault = unstubbed(format!("the case has no stub for the tool {:?}", call.name));
         return (Duration::ZERO, result(ToolOutcome::Error(fault), true));
     };
-    let arguments = call.params.as_ref().and_then(Json::parse);
-    let (answer, delay) = stub.answer(arguments.as_ref());
+    let arguments = call.params.read();
+    // What nobody can read fits nothing that a stub asks of it.
+    let (answer, delay) = stub.answer(arguments.as_ref().map(Option::as_ref).unwrap_or_default());
     let result = match answer {
         Answer::Value(value) => result(ToolOutcome::Result(Some(Json::Json(value.clone()))), false),
         Answer::Error(message) => {
@@ -482,7 +483,11 @@ fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult)
             result(ToolOutcome::Error(fault), false)
         }
         Answer::Nothing => {
-            let fault = unstubbed(format!("the stub for the tool {:?} has no answer to these arguments", call.name));
+            let message = match &arguments {
+                Ok(_) => format!("the stub for the tool {:?} has no answer to these arguments", call.name),
+                Err(why) => format!("the stub for the tool {:?} has no answer: the arguments {why}", call.name),
+            };
+            let fault = unstubbed(message);
             result(ToolOutcome::Error(fault), true)
         }
     };

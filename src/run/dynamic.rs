@@ -312,7 +312,7 @@ pub(super) fn size_of_turn(transcript: &Transcript) -> usize {
             Some(ToolOutcome::Error(fault)) => fault.message.len(),
             None => 0,
         };
-        call.name.len() + call.call_id.len() + json(call.params.as_ref()) + outcome
+        call.name.len() + call.call_id.len() + json(call.params.given()) + outcome
     };
     transcript.response.len() + transcript.tool_calls.iter().map(call).sum::<usize>()
 }

@@ -1,4 +1,7 @@
-//! OTLP that comes in: spans of agents, in the words of the GenAI conventions or of OpenInference.
+//! OTLP that comes in: spans of agents, in the words of the GenAI conventions, of OpenInference or of the AI SDK.
+
+mod arguments;
+mod calls;
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
@@ -6,25 +9,18 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
-use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
-
+use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use super::semconv as name;
-use crate::conversation::{Fault, JsonText, Payload, ToolCall, ToolOutcome};
-use crate::json::{Json, Value, write_string};
+use crate::json::write_string;
 use crate::peer::spans::SeenSpan;
 use crate::trace::{INVOCATION_ID, SpanId, TraceId};
 use crate::wire::bounded::{Field, Schema, Unread};
 
-/// Longest name or id that is kept, in bytes.
-const MAX_NAME: usize = 1 << 10;
 /// Longest id of a call: ours are UUIDs.
 const MAX_INVOCATION: usize = 64;
 /// Longest arguments or result, in bytes; longer ones are kept as text that is no JSON.
 const MAX_CONTENT: usize = 1 << 20;
-/// Most tool calls that are read of one answer of a model.
-const MAX_ASKED: usize = 200;
 /// How deep values of attributes are read.
 const MAX_DEPTH: usize = 32;
 
@@ -101,71 +97,9 @@ fn seen(span: &Span) -> Option<SeenSpan> {
         parent: SpanId::from_slice(&span.parent_span_id),
         invocation_id: text(span, INVOCATION_ID).filter(|id| id.len() <= MAX_INVOCATION).map(str::to_owned),
         began: SystemTime::UNIX_EPOCH + Duration::from_nanos(span.start_time_unix_nano),
-        tool: tool(span),
-        asked: asked(span),
+        tool: calls::tool(span),
+        asked: calls::asked(span),
     })
-}
-
-/// The tool call that a span is, if it is one.
-fn tool(span: &Span) -> Option<ToolCall> {
-    let (called, call_id, params, result) = if text(span, name::OPERATION_NAME) == Some(name::OPERATION_EXECUTE_TOOL) {
-        let called = text(span, name::TOOL_NAME).or_else(|| span.name.strip_prefix("execute_tool "));
-        let id = text(span, name::TOOL_CALL_ID).map(str::to_owned);
-        (called, id, value(span, name::TOOL_CALL_ARGUMENTS), value(span, name::TOOL_CALL_RESULT))
-    } else if text(span, name::OPENINFERENCE_KIND).is_some_and(|it| it.eq_ignore_ascii_case(name::OPENINFERENCE_TOOL)) {
-        let called = text(span, name::OPENINFERENCE_TOOL_NAME).or(Some(span.name.as_str()));
-        let params = value(span, name::OPENINFERENCE_TOOL_PARAMETERS);
-        let params = params.or_else(|| value(span, name::OPENINFERENCE_INPUT));
-        let output = value(span, name::OPENINFERENCE_OUTPUT);
-        let id = text(span, name::OPENINFERENCE_TOOL_ID).map(str::to_owned);
-        (called, id.or_else(|| output.as_deref().and_then(id_in)), params, output)
-    } else {
-        return None;
-    };
-    let called = called.filter(|called| !called.is_empty() && called.len() <= MAX_NAME)?;
-    let status = span.status.as_ref();
-    let failed = status.is_some_and(|status| status.code == i32::from(StatusCode::Error));
-    let error = text(span, name::ERROR_TYPE).filter(|_| failed || status.is_none_or(|status| status.code == 0));
-    let outcome = if failed || error.is_some() {
-        let message = status.map(|status| status.message.as_str()).filter(|message| !message.is_empty());
-        let message = message.or(error).unwrap_or("the span says that it failed");
-        ToolOutcome::Error(Fault::message(cut(message, MAX_NAME).to_owned()))
-    } else {
-        ToolOutcome::Result(result.map(result_of))
-    };
-    let duration = span.end_time_unix_nano.checked_sub(span.start_time_unix_nano).map(Duration::from_nanos);
-    Some(ToolCall {
-        call_id: call_id.map(|id| cut(&id, MAX_NAME).to_owned()).unwrap_or_default(),
-        name: called.to_owned(),
-        params: params.map(arguments_of),
-        outcome: Some(outcome),
-        duration,
-    })
-}
-
-/// The id that a tool's answer carries, where the span itself has none: LangChain's messages hold it.
-fn id_in(output: &str) -> Option<String> {
-    let json = Json::parse(output).ok()?;
-    let holders = [Some(&json), json.get("data"), json.get("kwargs")];
-    let id = holders.into_iter().flatten().find_map(|holder| holder.get("tool_call_id"))?;
-    id.as_str().map(str::to_owned)
-}
-
-/// The tool calls that a model asked for in a span of OpenInference:
-/// `llm.output_messages.0.message.tool_calls.0.tool_call.id` and `….function.arguments`.
-fn asked(span: &Span) -> Vec<(String, Payload)> {
-    let ids = span.attributes.iter().filter_map(|attribute| {
-        let call = attribute.key.strip_prefix(name::OPENINFERENCE_ANSWERS)?.strip_suffix(".tool_call.id")?;
-        match attribute.value.as_ref()?.value.as_ref()? {
-            any_value::Value::StringValue(id) => Some((call, id.as_str())),
-            _ => None,
-        }
-    });
-    let arguments = |call: &str| {
-        let key = format!("{}{call}.tool_call.function.arguments", name::OPENINFERENCE_ANSWERS);
-        value(span, &key).map(arguments_of)
-    };
-    ids.take(MAX_ASKED).filter_map(|(call, id)| Some((cut(id, MAX_NAME).to_owned(), arguments(call)?))).collect()
 }
 
 fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a any_value::Value> {
@@ -189,22 +123,6 @@ fn value(span: &Span, key: &str) -> Option<String> {
             out
         }
     })
-}
-
-/// Arguments are JSON, or broken; those longer than they may be are cut, and then they are broken.
-fn arguments_of(text: String) -> Payload {
-    if text.len() > MAX_CONTENT {
-        return Payload::Malformed(cut(&text, MAX_CONTENT).to_owned());
-    }
-    JsonText::new(text.as_str()).map_or(Payload::Malformed(text), Payload::Json)
-}
-
-/// A result that is no JSON is a text.
-fn result_of(text: String) -> Payload {
-    match arguments_of(text) {
-        Payload::Malformed(text) => Payload::Json(JsonText::from(&Json { line: 0, value: Value::String(text) })),
-        json @ Payload::Json(_) => json,
-    }
 }
 
 fn write(value: &any_value::Value, out: &mut String, depth: usize) {
@@ -248,9 +166,10 @@ fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use opentelemetry_proto::tonic::common::v1::KeyValueList;
-    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Status};
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Status, status::StatusCode};
 
     use super::*;
+    use crate::conversation::{Arguments, JsonText, Payload, ToolCall, ToolOutcome};
 
     fn attributes(pairs: &[(&str, any_value::Value)]) -> Vec<KeyValue> {
         let attribute = |(key, value): &(&str, any_value::Value)| KeyValue {
@@ -310,7 +229,7 @@ mod tests {
         assert_eq!((seen.parent, seen.invocation_id.as_deref()), (Some(SpanId([3; 8])), Some("i")));
         let call = seen.tool.expect("it is one");
         assert_eq!((call.name.as_str(), call.call_id.as_str()), ("get_weather", "c1"));
-        assert_eq!(call.params, Some(json(r#"{"city": "Paris", "n": 9007199254740993}"#)));
+        assert_eq!(call.params, Arguments::Given(json(r#"{"city": "Paris", "n": 9007199254740993}"#)));
         assert_eq!(call.outcome, Some(ToolOutcome::Result(Some(json("\"sunny\"")))));
         assert_eq!(call.duration, Some(Duration::from_millis(250)));
     }
@@ -329,7 +248,8 @@ mod tests {
         let tool = tool.expect("it is one");
         assert_eq!((tool.name.as_str(), tool.call_id.as_str()), ("get_air_quality", "c2"));
         // What is no JSON is not made into some: the model's answer holds the arguments.
-        assert_eq!(tool.params, Some(Payload::Malformed("Delhi".to_owned())));
+        let why = r#"its span holds no object of them; input.value is "Delhi""#;
+        assert_eq!(tool.params, Arguments::Unknown(why.to_owned()));
         let model = seen_in(span(
             "ChatModel",
             &[
@@ -343,6 +263,156 @@ mod tests {
         ));
         let asked = model.expect("it has ids").asked;
         assert_eq!(asked, [("c2".to_owned(), json(r#"{"city": "Delhi"}"#))]);
+    }
+
+    /// Arguments and result as one line.
+    fn told(span: Span) -> String {
+        let Some(call) = call(span) else { return "no call".to_owned() };
+        let arguments = match call.params {
+            Arguments::None => "none".to_owned(),
+            Arguments::Given(Payload::Json(text)) => text.as_str().to_owned(),
+            Arguments::Given(Payload::Malformed(text)) => format!("malformed {text}"),
+            Arguments::Unknown(why) => format!("? {why}"),
+        };
+        let outcome = match call.outcome {
+            Some(ToolOutcome::Result(Some(Payload::Json(text)))) => text.as_str().to_owned(),
+            Some(ToolOutcome::Error(fault)) => format!("failed: {}", fault.message),
+            _ => "?".to_owned(),
+        };
+        format!("{} {:?} {arguments} -> {outcome}", call.name, call.call_id)
+    }
+
+    /// What instrumentations write of a tool call, as their sources have it: ADK 2.13, `openinference-instrumentation-google-adk` 1.0,
+    /// `-openai-agents` 2.6, `-crewai` 1.1, `-smolagents` 0.1, `-llama-index` 4.6, `-agno` 1.0, the AI SDK 6 and `@ai-sdk/otel` 1.0.
+    #[test]
+    fn what_instrumentations_write() {
+        const SCHEMA: &str = r#"{"properties": {"city": {"title": "City", "type": "string"}}, "required": ["city"], "title": "args", "type": "object"}"#;
+        const INPUTS: &str = r#"{"city": {"type": "string", "description": "The city"}}"#;
+        let adk = |more: &[(&'static str, &'static str)]| {
+            let own = [
+                ("gen_ai.operation.name", "execute_tool"),
+                ("gen_ai.tool.name", "get_weather"),
+                ("gen_ai.tool.type", "FunctionTool"),
+                ("gen_ai.tool.call.id", "adk-1"),
+            ];
+            ("execute_tool get_weather", [&own, more].concat())
+        };
+        let openinference = |more: &[(&'static str, &'static str)]| {
+            let own = [("openinference.span.kind", "TOOL"), ("tool.name", "get_weather")];
+            ("get_weather", [&own, more].concat())
+        };
+        let vercel = |more: &[(&'static str, &'static str)]| {
+            let own = [
+                ("operation.name", "ai.toolCall chat"),
+                ("ai.operationId", "ai.toolCall"),
+                ("ai.toolCall.name", "get_weather"),
+                ("ai.toolCall.id", "call_1"),
+            ];
+            ("ai.toolCall", [&own, more].concat())
+        };
+        let city = r#"{"city": "Paris"}"#;
+        let rows = [
+            // ADK without content, as it is installed, in both of its schemas, and with content.
+            (adk(&[]), "\"adk-1\" ? its span holds none (gen_ai.tool.call.arguments) -> ?"),
+            (
+                adk(&[("gcp.vertex.agent.tool_call_args", "{}"), ("gcp.vertex.agent.tool_response", "{}")]),
+                "\"adk-1\" ? its span holds none (gen_ai.tool.call.arguments) -> ?",
+            ),
+            (
+                adk(&[
+                    ("gcp.vertex.agent.tool_call_args", city),
+                    ("gcp.vertex.agent.tool_response", r#"{"sky": "clear"}"#),
+                ]),
+                r#""adk-1" {"city": "Paris"} -> {"sky": "clear"}"#,
+            ),
+            (
+                adk(&[("gcp.vertex.agent.tool_call_args", "{}"), ("gcp.vertex.agent.tool_response", r#"{"n": 1}"#)]),
+                r#""adk-1" {} -> {"n": 1}"#,
+            ),
+            (adk(&[("gen_ai.tool.call.arguments", city)]), r#""adk-1" {"city": "Paris"} -> ?"#),
+            // The span of OpenInference is that of ADK, with more in it; a call without arguments gets no more.
+            (
+                adk(&[
+                    ("openinference.span.kind", "TOOL"),
+                    ("tool.name", "get_weather"),
+                    ("tool.parameters", city),
+                    ("input.value", city),
+                    ("tool.id", "adk-1"),
+                    ("output.value", r#"{"id": "adk-1", "name": "get_weather", "response": {"n": 1}}"#),
+                ]),
+                r#""adk-1" {"city": "Paris"} -> {"id": "adk-1", "name": "get_weather", "response": {"n": 1}}"#,
+            ),
+            (
+                adk(&[("openinference.span.kind", "TOOL"), ("tool.name", "get_weather")]),
+                "\"adk-1\" ? its span holds none (input.value) -> ?",
+            ),
+            // The schema in `tool.parameters`, the arguments in `input.value`.
+            (
+                openinference(&[("tool.parameters", SCHEMA), ("input.value", city), ("output.value", "sunny")]),
+                r#""" {"city": "Paris"} -> "sunny""#,
+            ),
+            (openinference(&[("tool.parameters", SCHEMA)]), "\"\" ? its span holds none (input.value) -> ?"),
+            (
+                openinference(&[
+                    ("tool.parameters", SCHEMA),
+                    ("gen_ai.tool.call.arguments", SCHEMA),
+                    ("input.value", city),
+                ]),
+                r#""" {"city": "Paris"} -> ?"#,
+            ),
+            (
+                openinference(&[("tool.parameters", SCHEMA), ("input.value", "__REDACTED__")]),
+                r#""" ? its span holds no object of them; input.value is "__REDACTED__" -> ?"#,
+            ),
+            // The call of a Python function around the arguments.
+            (
+                openinference(&[
+                    ("tool.parameters", INPUTS),
+                    ("input.value", r#"{"args": [], "sanitize_inputs_outputs": true, "kwargs": {"city": "Paris"}}"#),
+                ]),
+                r#""" {"city":"Paris"} -> ?"#,
+            ),
+            (
+                openinference(&[("tool.parameters", INPUTS), ("input.value", r#"{"args": ["Paris"], "kwargs": {}}"#)]),
+                r#""" ? its span holds no object of them; input.value is "{\"args\": [\"Paris\"], \"kwargs\": {}}" -> ?"#,
+            ),
+            (
+                openinference(&[("tool.parameters", SCHEMA), ("input.value", r#"{"kwargs": {"city": "Paris"}}"#)]),
+                r#""" {"city":"Paris"} -> ?"#,
+            ),
+            // A tool that is given a schema is given that.
+            (openinference(&[("tool.parameters", SCHEMA), ("input.value", SCHEMA)]), &*format!("\"\" {SCHEMA} -> ?")),
+            (openinference(&[("tool.parameters", city), ("input.value", city)]), r#""" {"city": "Paris"} -> ?"#),
+            // LangChain writes Python where it has no JSON.
+            (
+                openinference(&[("input.value", "{'city': 'Paris'}")]),
+                r#""" ? its span holds no object of them; input.value is "{'city': 'Paris'}" -> ?"#,
+            ),
+            // The AI SDK, also where outputs are not recorded.
+            (
+                vercel(&[("ai.toolCall.args", city), ("ai.toolCall.result", r#"{"t": 18}"#)]),
+                r#""call_1" {"city": "Paris"} -> {"t": 18}"#,
+            ),
+            (vercel(&[("ai.toolCall.args", "{}")]), r#""call_1" {} -> ?"#),
+            (vercel(&[]), r#""call_1" ? its span holds none (ai.toolCall.args) -> ?"#),
+            (adk(&[("gen_ai.tool.call.arguments", r#""{\"city\": \"Paris\"}""#)]), r#""adk-1" {"city":"Paris"} -> ?"#),
+        ];
+        for ((name, attributes), expected) in rows {
+            let pairs: Vec<_> = attributes.iter().map(|(key, value)| (*key, string(value))).collect();
+            assert_eq!(told(span(name, &pairs)), format!("get_weather {expected}"), "{attributes:?}");
+        }
+        // What stands for several calls beside the spans of these is none.
+        let merged = span(
+            "execute_tool (merged)",
+            &[
+                ("gen_ai.operation.name", string("execute_tool")),
+                ("gen_ai.tool.name", string("(merged tools)")),
+                ("gcp.vertex.agent.tool_call_args", string("N/A")),
+            ],
+        );
+        assert_eq!(told(merged), "no call");
+        // The AI SDK's spans around the model are none either.
+        assert_eq!(told(span("ai.generateText", &[("ai.operationId", string("ai.generateText"))])), "no call");
     }
 
     #[test]
@@ -408,7 +478,7 @@ mod tests {
         let large = string(&format!("[{}]", "1,".repeat(1 << 20)));
         let pairs = [kind, name, ("gen_ai.tool.call.arguments", deep), ("gen_ai.tool.call.result", large)];
         let tool = call(Span { end_time_unix_nano: 0, ..span("t", &pairs) }).expect("it is one");
-        assert!(matches!(tool.params, Some(Payload::Json(_))), "{:?}", tool.params);
+        assert!(matches!(tool.params, Arguments::Given(Payload::Json(_))), "{:?}", tool.params);
         assert_eq!(tool.duration, None, "it did not end before it began");
     }
 }

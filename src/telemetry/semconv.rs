@@ -289,7 +289,9 @@ pub const OPENINFERENCE_TOOL: &str = "TOOL";
 pub const OPENINFERENCE_TOOL_NAME: &str = "tool.name";
 /// Id of the tool call, there.
 pub const OPENINFERENCE_TOOL_ID: &str = "tool_call.id";
-/// Arguments, there: JSON text of an object.
+/// Id of the call in some of its instrumentations, of the tool in its own words.
+pub const OPENINFERENCE_TOOL_OWN_ID: &str = "tool.id";
+/// Arguments, or the schema of the tool, there: JSON text of an object.
 pub const OPENINFERENCE_TOOL_PARAMETERS: &str = "tool.parameters";
 /// What begins the names of what a model answered, there.
 pub const OPENINFERENCE_ANSWERS: &str = "llm.output_messages.";
@@ -297,3 +299,23 @@ pub const OPENINFERENCE_ANSWERS: &str = "llm.output_messages.";
 pub const OPENINFERENCE_INPUT: &str = "input.value";
 /// What it gave.
 pub const OPENINFERENCE_OUTPUT: &str = "output.value";
+/// What a span of the AI SDK (Vercel) is about.
+pub const AI_OPERATION: &str = "ai.operationId";
+/// There: a tool call.
+pub const AI_TOOL_CALL: &str = "ai.toolCall";
+/// Name of the tool, there.
+pub const AI_TOOL_NAME: &str = "ai.toolCall.name";
+/// Id of the call, there.
+pub const AI_TOOL_ID: &str = "ai.toolCall.id";
+/// Arguments, there: JSON text. Left out, with the results, where outputs are not recorded.
+pub const AI_TOOL_ARGS: &str = "ai.toolCall.args";
+/// What the tool gave, there: JSON text.
+pub const AI_TOOL_RESULT: &str = "ai.toolCall.result";
+/// Arguments in a span of Google's Agent Development Kit, as long as it does not follow the GenAI conventions.
+pub const ADK_TOOL_ARGS: &str = "gcp.vertex.agent.tool_call_args";
+/// What the tool gave, there.
+pub const ADK_TOOL_RESPONSE: &str = "gcp.vertex.agent.tool_response";
+/// The tool of a span over several calls, there, each of which has a span of its own.
+pub const ADK_MERGED: &str = "(merged tools)";
+/// What stands there for an id or an answer that it does not know.
+pub const ADK_NOTHING: &str = "<not specified>";

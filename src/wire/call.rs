@@ -10,7 +10,7 @@ use super::value::{
     json_to_proto, payload_to_proto, result_to_proto, shorten, usage_from_proto, usage_to_proto,
 };
 use crate::conversation::{
-    AgentCard, AgentEvent, AgentEventKind, Blob, CancelReason, Content, Description, FinishReason, Finished,
+    AgentCard, AgentEvent, AgentEventKind, Arguments, Blob, CancelReason, Content, Description, FinishReason, Finished,
     INLINE_BYTES, Invocation, Message, ModelTurn, Part, Payload, Role, Source, ToolCall, ToolMode, ToolOutcome,
     ToolSpec, large_contents,
 };
@@ -376,19 +376,22 @@ fn started_to_proto(call: &ToolCall) -> pb::ToolCallStarted {
     pb::ToolCallStarted {
         call_id: call.call_id.clone(),
         name: call.name.clone(),
-        params: call.params.as_ref().map(payload_to_proto),
+        params: call.params.given().map(payload_to_proto),
+        params_unknown: match &call.params {
+            Arguments::Unknown(why) => Some(why.clone()),
+            Arguments::None | Arguments::Given(_) => None,
+        },
         ..pb::ToolCallStarted::default()
     }
 }
 
 fn started_from_proto(started: pb::ToolCallStarted) -> ToolCall {
-    ToolCall {
-        call_id: started.call_id,
-        name: started.name,
-        params: json_from_proto(started.params),
-        outcome: None,
-        duration: None,
-    }
+    let params = match started.params_unknown {
+        Some(why) if why.trim().is_empty() => Arguments::Unknown("the agent does not say why".to_owned()),
+        Some(why) => Arguments::Unknown(shorten(&why)),
+        None => json_from_proto(started.params).map_or(Arguments::None, Arguments::Given),
+    };
+    ToolCall { call_id: started.call_id, name: started.name, params, outcome: None, duration: None }
 }
 
 fn finished_to_proto(call_id: &str, outcome: Option<&ToolOutcome>, took: Option<Duration>) -> pb::ToolCallFinished {

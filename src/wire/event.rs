@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::agent::ToolCallRecord;
 use super::call::{
     card_from_proto, card_to_proto, event_from_proto, event_to_proto, message_from_proto, message_to_proto,
     tool_call_from_proto, tool_call_to_proto, tool_mode_from_proto, tool_mode_to_proto, tool_result_from_proto,
@@ -11,7 +12,7 @@ use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text, usage_from_proto, usage_to_proto};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
-use crate::conversation::{CancelReason, Failure, JsonText, SpanEvidence};
+use crate::conversation::{Arguments, CancelReason, Failure, JsonText, SpanEvidence, ToolCall};
 use crate::event::{Asked, CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::suite::{Labels, ModeKind};
 
@@ -105,7 +106,7 @@ pub fn run_event_from_proto(event: pb::RunEvent) -> Result<Option<RunEvent>, Wir
         Some(Wire::AgentDescribed(card)) => Payload::AgentDescribed(Box::new(card_from_proto(card))),
         Some(Wire::CallEnded(ended)) => Payload::CallEnded(Box::new(call_end_from_proto(ended)?)),
         Some(Wire::SpansRead(read)) => Payload::SpansRead(Box::new(SpanEvidence {
-            tool_calls: read.tool_calls.into_iter().map(tool_call_from_proto).collect::<Result<_, _>>()?,
+            tool_calls: read.tool_calls.into_iter().map(seen_call_from_proto).collect::<Result<_, _>>()?,
             began: read
                 .began
                 .into_iter()
@@ -143,6 +144,15 @@ fn mode_from_proto(name: &str) -> Result<ModeKind, WireError> {
     let name = if name == "test" { ModeKind::ScriptTest.name() } else { name };
     let unknown = || WireError::new("event.case_started.mode", format!("{name:?} is no known mode"));
     ModeKind::named(name).ok_or_else(unknown)
+}
+
+/// A call as a span showed it. Logs of earlier versions do not say that its arguments are not known; no span says that there are none.
+fn seen_call_from_proto(record: ToolCallRecord) -> Result<ToolCall, WireError> {
+    let call = tool_call_from_proto(record)?;
+    Ok(match call.params {
+        Arguments::None => ToolCall { params: Arguments::Unknown("its span holds none".to_owned()), ..call },
+        Arguments::Given(_) | Arguments::Unknown(_) => call,
+    })
 }
 
 fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
@@ -452,7 +462,7 @@ mod tests {
         ToolCall {
             call_id: "1".to_owned(),
             name: "t".to_owned(),
-            params: Some(Args::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
+            params: Arguments::Given(Args::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
             duration: outcome.is_some().then_some(Duration::from_micros(1)),
             outcome,
         }

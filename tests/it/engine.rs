@@ -743,7 +743,7 @@ async fn parameters_keep_their_digits() {
     let script = vec![Accept, ToolStart("1", "t"), ToolEnd("1"), Answer("yes")];
     let outcomes = Setup::one(script).run().await;
     let call = &outcomes.of("a").transcript.tool_calls[0];
-    let Some(forge::conversation::Payload::Json(text)) = &call.params else { panic!("{call:?}") };
+    let Some(forge::conversation::Payload::Json(text)) = call.params.given() else { panic!("{call:?}") };
     assert_eq!(text.as_str(), "{\"n\":9007199254740993}");
 }
 

@@ -10,6 +10,7 @@
 //! - `chaos`: a daemon that is killed again and again
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
 //! - `durable`: what a daemon keeps
+//! - `evidence`: what is known of an agent's answer and its tool calls, from whichever source, and what is not
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `same_name`: suites that share a tool's name, a file's name or ids
@@ -28,6 +29,7 @@ mod chaos;
 mod documents;
 mod durable;
 mod engine;
+mod evidence;
 mod exports;
 mod gates;
 mod generators;

@@ -115,6 +115,17 @@ async def test_params_travel_as_text(serve_answer, params, form, text):
     (started,) = events.of("tool_started")
     assert started.params.WhichOneof("form") == form
     assert form is None or getattr(started.params, form) == text
+    assert not started.HasField("params_unknown")
+
+
+async def test_params_that_nobody_can_tell(serve_answer):
+    async def answer(turn: Turn) -> str:
+        turn.start_tool("t", params_unknown="the log has none").fail("not run")
+        return ""
+
+    events = await invoke(await serve_answer(answer), start_frame())
+    (started,) = events.of("tool_started")
+    assert (started.HasField("params"), started.params_unknown) == (False, "the log has none")
 
 
 async def test_a_failing_tool_is_an_error_that_the_model_sees(serve_answer):

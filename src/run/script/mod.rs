@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Callee, Shared};
 use crate::check::framework::Reply;
-use crate::conversation::{JsonText, Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
+use crate::conversation::{Arguments, JsonText, Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::peer::directory::Directory;
 use crate::script::pool::{Broken, Call as ScriptCall, Called, Pool};
@@ -92,6 +92,9 @@ struct Call<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,
+    /// Why nobody knows with what it was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params_unknown: Option<&'a str>,
     success: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
@@ -111,7 +114,12 @@ impl<'a> Call<'a> {
             Some(ToolOutcome::Error(fault)) => (None, Some(fault.message.as_str())),
             None => (None, None),
         };
-        Self { name: &call.name, params: json(call.params.as_ref()), success: call.succeeded(), result, error }
+        let params_unknown = match &call.params {
+            Arguments::Unknown(why) => Some(why.as_str()),
+            Arguments::None | Arguments::Given(_) => None,
+        };
+        let params = json(call.params.given());
+        Self { name: &call.name, params, params_unknown, success: call.succeeded(), result, error }
     }
 }
 

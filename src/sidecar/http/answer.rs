@@ -24,7 +24,8 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct ToolCall {
     pub(super) name: String,
-    pub(super) params: Option<Json>,
+    /// The arguments; or why they are not known: that the endpoint does not tell them does not say that there were none.
+    pub(super) params: Result<Json, String>,
     pub(super) outcome: Outcome,
     pub(super) duration: Option<Duration>,
 }
@@ -61,7 +62,8 @@ impl Fields {
     /// Reads an entry of the list of tool calls: a name, or an object. The error goes on where the entry was named.
     fn call(&self, item: &RawValue) -> Result<ToolCall, String> {
         if let Ok(name) = text(item) {
-            return Ok(ToolCall { name, params: None, outcome: worked(None), duration: None });
+            let params = Err("the endpoint's answer tells the tool's name alone".to_owned());
+            return Ok(ToolCall { name, params, outcome: worked(None), duration: None });
         }
         if !item.get().starts_with('{') {
             return Err(format!(" is {}, neither the name of a tool nor an object", kind(item)));
@@ -96,6 +98,7 @@ impl Fields {
             })
         };
         let params = self.tool_params.find(item).map(arguments);
+        let params = params.ok_or_else(|| format!("the endpoint's answer holds no {} of the call", self.tool_params));
         Ok(ToolCall { name, params, outcome, duration: duration.transpose()? })
     }
 }
@@ -155,7 +158,7 @@ mod tests {
                 Outcome::Result(result) => format!("ok {}", bytes(result)),
                 Outcome::Error(fault) => format!("failed {}", fault.message),
             };
-            format!("{} {} {outcome}", call.name, call.params.as_ref().map(bytes).unwrap_or_default())
+            format!("{} {} {outcome}", call.name, call.params.as_ref().map_or_else(|_| "?".to_owned(), bytes))
         };
         answer.tool_calls.iter().map(line).collect::<Vec<_>>().join("; ")
     }
@@ -168,13 +171,16 @@ mod tests {
                 r#"[{"name": "a", "params": {"b": 9007199254740993, "a": 1.0}}]"#,
                 r#"a {"b": 9007199254740993, "a": 1.0} ok -"#,
             ),
-            (r#"["a", {"name": "b", "success": false}]"#, "a  ok -; b  failed success is false, and no error is given"),
+            (
+                r#"["a", {"name": "b", "success": false}]"#,
+                "a ? ok -; b ? failed success is false, and no error is given",
+            ),
             (
                 r#"[{"name": "a", "error": "no"}, {"name": "b", "error": {"c": 1}}]"#,
-                r#"a  failed no; b  failed {"c": 1}"#,
+                r#"a ? failed no; b ? failed {"c": 1}"#,
             ),
-            (r#"[{"name": "a", "error": null, "success": null}]"#, "a  ok -"),
-            (r#"[{"name": "a", "error": "no", "success": true, "result": [1]}]"#, "a  ok [1]"),
+            (r#"[{"name": "a", "error": null, "success": null}]"#, "a ? ok -"),
+            (r#"[{"name": "a", "error": "no", "success": true, "result": [1]}]"#, "a ? ok [1]"),
             (
                 r#"[{"name": "a", "params": "{\"b\": 1.0}"}, {"name": "b", "params": "{x"}]"#,
                 r#"a {"b": 1.0} ok -; b "{x" ok -"#,

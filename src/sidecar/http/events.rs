@@ -55,7 +55,12 @@ impl Events {
         self.tool_calls += 1;
         let call_id = self.tool_calls.to_string();
         let ToolCall { name, params, outcome, duration } = call;
-        let started = ToolCallStarted { call_id: call_id.clone(), name, params, ..ToolCallStarted::default() };
+        let (params, params_unknown) = match params {
+            Ok(params) => (Some(params), None),
+            Err(why) => (None, Some(why)),
+        };
+        let started =
+            ToolCallStarted { call_id: call_id.clone(), name, params, params_unknown, ..ToolCallStarted::default() };
         self.send(Event::ToolStarted(started)).await;
         let finished = ToolCallFinished {
             call_id,

@@ -117,7 +117,7 @@ impl Steps<'_, '_> {
                 span.attributes.push(text(name::TOOL_DESCRIPTION, &spec.description));
             }
         }
-        span.attributes.extend(call.params.as_ref().and_then(|it| self.json(name::TOOL_CALL_ARGUMENTS, it)));
+        span.attributes.extend(call.params.given().and_then(|it| self.json(name::TOOL_CALL_ARGUMENTS, it)));
         span
     }
 

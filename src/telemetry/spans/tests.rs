@@ -6,8 +6,8 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 
 use super::*;
 use crate::conversation::{
-    AgentEvent, CancelReason, Fault, Finished, JsonText, Message, ModelTurn, Part, Payload as Json, Role, SpanEvidence,
-    ToolCall, ToolMode, ToolOutcome, ToolSpec,
+    AgentEvent, Arguments, CancelReason, Fault, Finished, JsonText, Message, ModelTurn, Part, Payload as Json, Role,
+    SpanEvidence, ToolCall, ToolMode, ToolOutcome, ToolSpec,
 };
 use crate::event::{Asked, PartyRole, PartySaid, Said};
 use crate::plan::RunSpec;
@@ -79,7 +79,7 @@ fn agent(elapsed: u64, kind: AgentEventKind) -> Payload {
 }
 
 fn tool(name: &str) -> ToolCall {
-    let params = Some(Json::Json(JsonText::new(r#"{"city": "Paris"}"#).expect("JSON")));
+    let params = Arguments::Given(Json::Json(JsonText::new(r#"{"city": "Paris"}"#).expect("JSON")));
     ToolCall { call_id: "c1".to_owned(), name: name.to_owned(), params, outcome: None, duration: None }
 }
 
@@ -519,7 +519,7 @@ fn attributes_and_steps_are_bounded() {
     log.case("c", 1, 0, 0, started(ModeKind::Single));
     for number in 0..MAX_STEPS + 10 {
         let call = ToolCall { call_id: number.to_string(), name: long.clone(), ..tool("t") };
-        let params = Some(Json::Malformed(long.clone()));
+        let params = Arguments::Given(Json::Malformed(long.clone()));
         let call = ToolCall { params, ..call };
         log.case("c", 1, 0, 1, agent(1, AgentEventKind::ToolStarted { call, awaits_result: false }));
     }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use forge::check::framework::Replies;
 use forge::check::{self, Context};
-use forge::conversation::{Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
+use forge::conversation::{
+    Arguments, Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript,
+};
 use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
 use forge::json::Json;
 use forge::plan::RunSpec;
@@ -291,7 +293,7 @@ impl Record {
         Ok(ToolCall {
             call_id: index.to_string(),
             name: self.name.clone(),
-            params: payload(&self.params)?,
+            params: payload(&self.params)?.map_or(Arguments::None, Arguments::Given),
             outcome: Some(if self.success {
                 ToolOutcome::Result(payload(&self.result)?)
             } else {

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Answer = dyn Fn(&Asked) -> Result<String, Status> + Send + Sync;
 type Judge = dyn Fn(u32) -> Result<pb::ValidateResponse, Status> + Send + Sync;
+type Events = dyn Fn(&Asked) -> Vec<Event> + Send + Sync;
 type Write = dyn Fn(&pb::GenerateRequest) -> Written + Send + Sync;
 
 /// The messages of a generator, and how its stream ends.
@@ -54,6 +55,10 @@ pub(crate) struct Script {
     write: Option<Arc<Write>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     judged: Arc<Mutex<u32>>,
+    /// What it can do; one whose spans are evidence has flushed them when it answers.
+    capabilities: Vec<String>,
+    /// The events between `accepted` and `finished`.
+    events: Option<Arc<Events>>,
 }
 
 impl Script {
@@ -65,7 +70,19 @@ impl Script {
             write: None,
             asked: Arc::default(),
             judged: Arc::default(),
+            capabilities: Vec::new(),
+            events: None,
         }
+    }
+
+    /// Declares what it can do.
+    pub(crate) fn able(self, capabilities: &[&str]) -> Self {
+        Self { capabilities: capabilities.iter().map(|it| (*it).to_owned()).collect(), ..self }
+    }
+
+    /// Says what else happens in a call; where nothing is answered then, what it said is its answer.
+    pub(crate) fn doing(self, events: impl Fn(&Asked) -> Vec<Event> + Send + Sync + 'static) -> Self {
+        Self { events: Some(Arc::new(events)), ..self }
     }
 
     /// Says what is judged; it is told how often it was asked before.
@@ -132,7 +149,8 @@ fn json_text(json: &pb::Json) -> String {
 #[tonic::async_trait]
 impl AgentEndpoint for Script {
     async fn describe(&self, _: Request<pb::DescribeRequest>) -> Result<Response<pb::DescribeResponse>, Status> {
-        Ok(Response::new(pb::DescribeResponse { revision: 1, ..pb::DescribeResponse::default() }))
+        let capabilities = self.capabilities.clone();
+        Ok(Response::new(pb::DescribeResponse { revision: 1, capabilities, ..pb::DescribeResponse::default() }))
     }
 
     type InvokeStream = ReceiverStream<Result<pb::InvokeResponse, Status>>;
@@ -163,18 +181,22 @@ impl AgentEndpoint for Script {
             all.push(asked.clone());
             asked
         };
+        let answer = (self.answer)(&asked)?;
         let response = pb::Message {
             role: pb::Role::Assistant.into(),
-            parts: vec![pb::Part { content: Some(Content::Text((self.answer)(&asked)?)) }],
+            parts: vec![pb::Part { content: Some(Content::Text(answer.clone())) }],
             ..pb::Message::default()
         };
-        let finished = pb::InvokeFinished {
+        let mut events = vec![Event::Accepted(pb::InvokeAccepted::default())];
+        events.extend(self.events.iter().flat_map(|events| events(&asked)));
+        events.push(Event::Finished(pb::InvokeFinished {
             finish_reason: pb::FinishReason::Completed.into(),
-            response: Some(response),
+            response: (self.events.is_none() || !answer.is_empty()).then_some(response),
+            spans_flushed: self.capabilities.iter().any(|it| it == "tools.from_spans"),
             ..pb::InvokeFinished::default()
-        };
-        let (sender, receiver) = tokio::sync::mpsc::channel(2);
-        for (seq, event) in (1..).zip([Event::Accepted(pb::InvokeAccepted::default()), Event::Finished(finished)]) {
+        }));
+        let (sender, receiver) = tokio::sync::mpsc::channel(events.len());
+        for (seq, event) in (1..).zip(events) {
             let _ = sender.send(Ok(pb::InvokeResponse { seq, elapsed: None, event: Some(event) })).await;
         }
         Ok(Response::new(ReceiverStream::new(receiver)))

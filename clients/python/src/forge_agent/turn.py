@@ -140,11 +140,14 @@ class Turn:
                 setattr(self._usage, name, getattr(self._usage, name) + getattr(record.usage, name))
         self._emit(model_turn=record)
 
-    def start_tool(self, name: str, params: Any = None, call_id: str = "") -> "ToolCall":
+    def start_tool(
+        self, name: str, params: Any = None, call_id: str = "", *, params_unknown: str | None = None
+    ) -> "ToolCall":
         """Announces a call that the model has made, also of a tool that does not exist.
 
         The order of these announcements is the order that suites compare. So if the model makes several calls at once,
-        announce all of them before running the first. `params` is as for `json_of`; None is a call without any.
+        announce all of them before running the first. `params` is as for `json_of`; None is a call without any, unless
+        `params_unknown` says why this code cannot tell them, and who could: then suites say nothing about them.
         """
         call = ToolCall(self, name, call_id if call_id and call_id not in self._calls else uuid.uuid4().hex)
         self._emit(
@@ -152,6 +155,7 @@ class Turn:
                 call_id=call.call_id,
                 name=name,
                 params=None if params is None else json_of(params),
+                params_unknown=params_unknown,
                 awaits_result=self.tool_mode == agent_pb2.TOOL_MODE_STUB,
                 model_turn=self._model_turns,
                 type="function",

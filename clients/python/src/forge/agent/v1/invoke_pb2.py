@@ -26,7 +26,7 @@ from forge.agent.v1 import values_pb2 as forge_dot_agent_dot_v1_dot_values__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66orge/agent/v1/invoke.proto\x12\x0e\x66orge.agent.v1\x1a\x1b\x66orge/agent/v1/values.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb8\x03\n\x0eInvokeResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12*\n\x07\x65lapsed\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32\x1e.forge.agent.v1.InvokeAcceptedH\x00\x12/\n\ntext_delta\x18\x04 \x01(\x0b\x32\x19.forge.agent.v1.TextDeltaH\x00\x12\x37\n\x0ctool_started\x18\x05 \x01(\x0b\x32\x1f.forge.agent.v1.ToolCallStartedH\x00\x12\x39\n\rtool_finished\x18\x06 \x01(\x0b\x32 .forge.agent.v1.ToolCallFinishedH\x00\x12/\n\nmodel_turn\x18\x07 \x01(\x0b\x32\x19.forge.agent.v1.ModelTurnH\x00\x12&\n\x03log\x18\x08 \x01(\x0b\x32\x17.forge.agent.v1.LogLineH\x00\x12\x32\n\x08\x66inished\x18\t \x01(\x0b\x32\x1e.forge.agent.v1.InvokeFinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x0eInvokeAccepted\x12\x15\n\rinvocation_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"[\n\tTextDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12,\n\x07\x63hannel\x18\x03 \x01(\x0e\x32\x1b.forge.agent.v1.TextChannel\"\xa7\x01\n\x0fToolCallStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06params\x18\x03 \x01(\x0b\x32\x14.forge.agent.v1.Json\x12\x15\n\rawaits_result\x18\x04 \x01(\x08\x12\x16\n\x0eparent_call_id\x18\x05 \x01(\t\x12\x12\n\nmodel_turn\x18\x06 \x01(\r\x12\x0c\n\x04type\x18\x07 \x01(\t\"\xd9\x01\n\x10ToolCallFinished\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.forge.agent.v1.JsonH\x00\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x15.forge.agent.v1.FaultH\x00\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x06source\x18\x05 \x01(\x0e\x32\x1c.forge.agent.v1.ResultSourceB\t\n\x07outcome\"\xa8\x01\n\tModelTurn\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bresponse_id\x18\x03 \x01(\t\x12\x15\n\rfinish_reason\x18\x04 \x01(\t\x12$\n\x05usage\x18\x05 \x01(\x0b\x32\x15.forge.agent.v1.Usage\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"9\n\x07LogLine\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xad\x03\n\x0eInvokeFinished\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.forge.agent.v1.FinishReason\x12)\n\x08response\x18\x02 \x01(\x0b\x32\x17.forge.agent.v1.Message\x12$\n\x05usage\x18\x03 \x01(\x0b\x32\x15.forge.agent.v1.Usage\x12$\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x15.forge.agent.v1.Fault\x12\x12\n\ntool_calls\x18\x05 \x01(\r\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x08metadata\x18\x07 \x03(\x0b\x32,.forge.agent.v1.InvokeFinished.MetadataEntry\x12\x15\n\rspans_flushed\x18\x08 \x01(\x08\x12\x10\n\x08warnings\x18\t \x03(\t\x1a\x45\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.forge.agent.v1.Json:\x02\x38\x01\"v\n\x0eToolCallRecord\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1f.forge.agent.v1.ToolCallStarted\x12\x32\n\x08\x66inished\x18\x02 \x01(\x0b\x32 .forge.agent.v1.ToolCallFinished*`\n\x0bTextChannel\x12\x1c\n\x18TEXT_CHANNEL_UNSPECIFIED\x10\x00\x12\x17\n\x13TEXT_CHANNEL_ANSWER\x10\x01\x12\x1a\n\x16TEXT_CHANNEL_REASONING\x10\x02*v\n\x0cResultSource\x12\x1d\n\x19RESULT_SOURCE_UNSPECIFIED\x10\x00\x12\x16\n\x12RESULT_SOURCE_LIVE\x10\x01\x12\x16\n\x12RESULT_SOURCE_STUB\x10\x02\x12\x17\n\x13RESULT_SOURCE_CACHE\x10\x03*\xc0\x02\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_REASON_COMPLETED\x10\x01\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x02\x12!\n\x1d\x46INISH_REASON_MAX_MODEL_TURNS\x10\x03\x12\x1c\n\x18\x46INISH_REASON_MAX_TOKENS\x10\x04\x12\x19\n\x15\x46INISH_REASON_REFUSED\x10\x05\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x06\x12!\n\x1d\x46INISH_REASON_BUDGET_EXCEEDED\x10\x07\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x08\x12 \n\x1c\x46INISH_REASON_INPUT_REQUIRED\x10\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66orge/agent/v1/invoke.proto\x12\x0e\x66orge.agent.v1\x1a\x1b\x66orge/agent/v1/values.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb8\x03\n\x0eInvokeResponse\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12*\n\x07\x65lapsed\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32\x1e.forge.agent.v1.InvokeAcceptedH\x00\x12/\n\ntext_delta\x18\x04 \x01(\x0b\x32\x19.forge.agent.v1.TextDeltaH\x00\x12\x37\n\x0ctool_started\x18\x05 \x01(\x0b\x32\x1f.forge.agent.v1.ToolCallStartedH\x00\x12\x39\n\rtool_finished\x18\x06 \x01(\x0b\x32 .forge.agent.v1.ToolCallFinishedH\x00\x12/\n\nmodel_turn\x18\x07 \x01(\x0b\x32\x19.forge.agent.v1.ModelTurnH\x00\x12&\n\x03log\x18\x08 \x01(\x0b\x32\x17.forge.agent.v1.LogLineH\x00\x12\x32\n\x08\x66inished\x18\t \x01(\x0b\x32\x1e.forge.agent.v1.InvokeFinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x0eInvokeAccepted\x12\x15\n\rinvocation_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x10\n\x08replayed\x18\x03 \x01(\x08\"[\n\tTextDelta\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12,\n\x07\x63hannel\x18\x03 \x01(\x0e\x32\x1b.forge.agent.v1.TextChannel\"\xd7\x01\n\x0fToolCallStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06params\x18\x03 \x01(\x0b\x32\x14.forge.agent.v1.Json\x12\x15\n\rawaits_result\x18\x04 \x01(\x08\x12\x16\n\x0eparent_call_id\x18\x05 \x01(\t\x12\x12\n\nmodel_turn\x18\x06 \x01(\r\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x1b\n\x0eparams_unknown\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_params_unknown\"\xd9\x01\n\x10ToolCallFinished\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.forge.agent.v1.JsonH\x00\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x15.forge.agent.v1.FaultH\x00\x12+\n\x08\x64uration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x06source\x18\x05 \x01(\x0e\x32\x1c.forge.agent.v1.ResultSourceB\t\n\x07outcome\"\xa8\x01\n\tModelTurn\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bresponse_id\x18\x03 \x01(\t\x12\x15\n\rfinish_reason\x18\x04 \x01(\t\x12$\n\x05usage\x18\x05 \x01(\x0b\x32\x15.forge.agent.v1.Usage\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"9\n\x07LogLine\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xad\x03\n\x0eInvokeFinished\x12\x33\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1c.forge.agent.v1.FinishReason\x12)\n\x08response\x18\x02 \x01(\x0b\x32\x17.forge.agent.v1.Message\x12$\n\x05usage\x18\x03 \x01(\x0b\x32\x15.forge.agent.v1.Usage\x12$\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x15.forge.agent.v1.Fault\x12\x12\n\ntool_calls\x18\x05 \x01(\r\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x08metadata\x18\x07 \x03(\x0b\x32,.forge.agent.v1.InvokeFinished.MetadataEntry\x12\x15\n\rspans_flushed\x18\x08 \x01(\x08\x12\x10\n\x08warnings\x18\t \x03(\t\x1a\x45\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.forge.agent.v1.Json:\x02\x38\x01\"v\n\x0eToolCallRecord\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1f.forge.agent.v1.ToolCallStarted\x12\x32\n\x08\x66inished\x18\x02 \x01(\x0b\x32 .forge.agent.v1.ToolCallFinished*`\n\x0bTextChannel\x12\x1c\n\x18TEXT_CHANNEL_UNSPECIFIED\x10\x00\x12\x17\n\x13TEXT_CHANNEL_ANSWER\x10\x01\x12\x1a\n\x16TEXT_CHANNEL_REASONING\x10\x02*v\n\x0cResultSource\x12\x1d\n\x19RESULT_SOURCE_UNSPECIFIED\x10\x00\x12\x16\n\x12RESULT_SOURCE_LIVE\x10\x01\x12\x16\n\x12RESULT_SOURCE_STUB\x10\x02\x12\x17\n\x13RESULT_SOURCE_CACHE\x10\x03*\xc0\x02\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_REASON_COMPLETED\x10\x01\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x02\x12!\n\x1d\x46INISH_REASON_MAX_MODEL_TURNS\x10\x03\x12\x1c\n\x18\x46INISH_REASON_MAX_TOKENS\x10\x04\x12\x19\n\x15\x46INISH_REASON_REFUSED\x10\x05\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x06\x12!\n\x1d\x46INISH_REASON_BUDGET_EXCEEDED\x10\x07\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x08\x12 \n\x1c\x46INISH_REASON_INPUT_REQUIRED\x10\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INVOKEFINISHED_METADATAENTRY']._loaded_options = None
   _globals['_INVOKEFINISHED_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TEXTCHANNEL']._serialized_start=1896
-  _globals['_TEXTCHANNEL']._serialized_end=1992
-  _globals['_RESULTSOURCE']._serialized_start=1994
-  _globals['_RESULTSOURCE']._serialized_end=2112
-  _globals['_FINISHREASON']._serialized_start=2115
-  _globals['_FINISHREASON']._serialized_end=2435
+  _globals['_TEXTCHANNEL']._serialized_start=1944
+  _globals['_TEXTCHANNEL']._serialized_end=2040
+  _globals['_RESULTSOURCE']._serialized_start=2042
+  _globals['_RESULTSOURCE']._serialized_end=2160
+  _globals['_FINISHREASON']._serialized_start=2163
+  _globals['_FINISHREASON']._serialized_end=2483
   _globals['_INVOKERESPONSE']._serialized_start=109
   _globals['_INVOKERESPONSE']._serialized_end=549
   _globals['_INVOKEACCEPTED']._serialized_start=551
@@ -48,17 +48,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TEXTDELTA']._serialized_start=631
   _globals['_TEXTDELTA']._serialized_end=722
   _globals['_TOOLCALLSTARTED']._serialized_start=725
-  _globals['_TOOLCALLSTARTED']._serialized_end=892
-  _globals['_TOOLCALLFINISHED']._serialized_start=895
-  _globals['_TOOLCALLFINISHED']._serialized_end=1112
-  _globals['_MODELTURN']._serialized_start=1115
-  _globals['_MODELTURN']._serialized_end=1283
-  _globals['_LOGLINE']._serialized_start=1285
-  _globals['_LOGLINE']._serialized_end=1342
-  _globals['_INVOKEFINISHED']._serialized_start=1345
-  _globals['_INVOKEFINISHED']._serialized_end=1774
-  _globals['_INVOKEFINISHED_METADATAENTRY']._serialized_start=1705
-  _globals['_INVOKEFINISHED_METADATAENTRY']._serialized_end=1774
-  _globals['_TOOLCALLRECORD']._serialized_start=1776
-  _globals['_TOOLCALLRECORD']._serialized_end=1894
+  _globals['_TOOLCALLSTARTED']._serialized_end=940
+  _globals['_TOOLCALLFINISHED']._serialized_start=943
+  _globals['_TOOLCALLFINISHED']._serialized_end=1160
+  _globals['_MODELTURN']._serialized_start=1163
+  _globals['_MODELTURN']._serialized_end=1331
+  _globals['_LOGLINE']._serialized_start=1333
+  _globals['_LOGLINE']._serialized_end=1390
+  _globals['_INVOKEFINISHED']._serialized_start=1393
+  _globals['_INVOKEFINISHED']._serialized_end=1822
+  _globals['_INVOKEFINISHED_METADATAENTRY']._serialized_start=1753
+  _globals['_INVOKEFINISHED_METADATAENTRY']._serialized_end=1822
+  _globals['_TOOLCALLRECORD']._serialized_start=1824
+  _globals['_TOOLCALLRECORD']._serialized_end=1942
 # @@protoc_insertion_point(module_scope)

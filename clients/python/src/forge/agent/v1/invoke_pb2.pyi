@@ -97,7 +97,7 @@ class TextDelta(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., text: _Optional[str] = ..., channel: _Optional[_Union[TextChannel, str]] = ...) -> None: ...
 
 class ToolCallStarted(_message.Message):
-    __slots__ = ("call_id", "name", "params", "awaits_result", "parent_call_id", "model_turn", "type")
+    __slots__ = ("call_id", "name", "params", "awaits_result", "parent_call_id", "model_turn", "type", "params_unknown")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class ToolCallStarted(_message.Message):
     PARENT_CALL_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_TURN_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     name: str
     params: _values_pb2.Json
@@ -112,7 +113,8 @@ class ToolCallStarted(_message.Message):
     parent_call_id: str
     model_turn: int
     type: str
-    def __init__(self, call_id: _Optional[str] = ..., name: _Optional[str] = ..., params: _Optional[_Union[_values_pb2.Json, _Mapping]] = ..., awaits_result: _Optional[bool] = ..., parent_call_id: _Optional[str] = ..., model_turn: _Optional[int] = ..., type: _Optional[str] = ...) -> None: ...
+    params_unknown: str
+    def __init__(self, call_id: _Optional[str] = ..., name: _Optional[str] = ..., params: _Optional[_Union[_values_pb2.Json, _Mapping]] = ..., awaits_result: _Optional[bool] = ..., parent_call_id: _Optional[str] = ..., model_turn: _Optional[int] = ..., type: _Optional[str] = ..., params_unknown: _Optional[str] = ...) -> None: ...
 
 class ToolCallFinished(_message.Message):
     __slots__ = ("call_id", "result", "error", "duration", "source")

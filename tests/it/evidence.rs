@@ -1,0 +1,385 @@
+//! What is known of an agent's answer and its tool calls, from whichever source, and what is not: by the programs as real processes.
+
+use forge::wire::agent as pb;
+use forge::wire::agent::invoke_response::Event;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
+use serde_json::Value;
+
+use crate::processes::{Ended, Place};
+use crate::support::endpoint::{Endpoint, Reply};
+use crate::support::fake::{Asked, Fake, Script};
+use crate::support::telemetry::post;
+
+/// Runs a suite against an agent, and gives what it printed and the result.
+fn run(place: &Place, suite: &str, agent: &str, more: &[&str]) -> (Ended, Value) {
+    let args = ["run", suite, "-n", agent, "--output-dir", "out", "-o", "r.json"];
+    let ended = place.run(&[&args[..], more].concat());
+    assert!(ended.code != Some(2), "{}", ended.stderr);
+    (ended, place.json("r.json"))
+}
+
+/// The cases of a result: outcome, cause, blame and error in a line each, by their ids.
+fn verdicts(result: &Value) -> Vec<String> {
+    let word = |case: &Value, key: &str| case[key].as_str().unwrap_or("-").to_owned();
+    let line = |case: &Value| ["id", "outcome", "cause", "blame", "error"].map(|key| word(case, key)).join(" ");
+    result["cases"].as_array().expect("cases").iter().map(line).collect()
+}
+
+/// A golden suite of cases, each with the same message, an id and what is expected.
+fn golden(place: &Place, message: &str, cases: &[(&str, &str)]) {
+    let case = |(id, expect): &(&str, &str)| {
+        format!(r#"{{"id": "{id}", "input": {{"message": "{message}"}}, "expect": {expect}}}"#)
+    };
+    let cases = cases.iter().map(case).collect::<Vec<_>>().join(",\n");
+    place.write("s.golden.json", &format!("[{cases}]"));
+}
+
+/// A suite of lines, each with the same input, an id and one assertion.
+fn lines(place: &Place, input: &str, cases: &[(&str, &str)]) {
+    let case = |(id, assertion): &(&str, &str)| {
+        format!(r#"{{"id": "{id}", "input": "{input}", "assertions": [{assertion}]}}"#)
+    };
+    place.write("s.jsonl", &cases.iter().map(case).collect::<Vec<_>>().join("\n"));
+}
+
+/// An agent that says nothing of its tool calls, and exports a span of one with these attributes.
+fn exporting(daemon: &str, attributes: Vec<(&'static str, &'static str)>) -> Fake {
+    let address = daemon.trim_start_matches("http://").to_owned();
+    let answer = move |asked: &Asked| {
+        let text = |text: &str| Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
+        let attribute =
+            |(key, value): &(&str, &str)| KeyValue { key: (*key).to_owned(), value: text(value), ..Default::default() };
+        // 00-TRACE-SPAN-01
+        let traceparent: Vec<&str> = asked.trace.1.split('-').collect();
+        let span = Span {
+            trace_id: hex::decode(traceparent[1]).expect("a trace id"),
+            span_id: vec![7; 8],
+            parent_span_id: hex::decode(traceparent[2]).expect("a span id"),
+            name: "execute_tool pay".to_owned(),
+            start_time_unix_nano: 1,
+            end_time_unix_nano: 2,
+            attributes: attributes.iter().map(attribute).collect(),
+            ..Span::default()
+        };
+        let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
+        let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+        let answered = post(&address, "/v1/traces", &ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+        assert!(answered.contains(" 200 "), "{answered}");
+        Ok("Paid.".to_owned())
+    };
+    Script::new(answer).able(&["tools.from_spans"]).start()
+}
+
+const ABSENT: &str = r#"{"toolParams": [{"tool": "pay", "paramName": "force", "assertion": "notExists"}]}"#;
+const EQUAL: &str = r#"{"toolParams": [{"tool": "pay", "paramName": "to", "assertion": "equals", "value": "Ann"}]}"#;
+
+/// A span without arguments does not say that there were none: what a suite says about them has no answer, and nobody is blamed for it.
+/// What else the span says is judged.
+#[test]
+fn what_a_span_does_not_hold_is_not_known() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    // As Google's ADK writes it where nobody asked for content.
+    let attributes = vec![
+        ("gen_ai.operation.name", "execute_tool"),
+        ("gen_ai.tool.name", "pay"),
+        ("gen_ai.tool.type", "FunctionTool"),
+        ("gen_ai.tool.call.id", "adk-1"),
+    ];
+    let agent = exporting(&url, attributes);
+    let unknown = r#"the arguments of "pay" are not known: its span holds none (gen_ai.tool.call.arguments)"#;
+    let errored = |id: &str, name: &str| format!("{id} errored assertion suite {name}: {unknown}");
+    golden(
+        &place,
+        "Pay Ann",
+        &[
+            ("absent", ABSENT),
+            ("equal", EQUAL),
+            ("there", &ABSENT.replace("notExists", "exists")),
+            ("names", r#"{"toolsCalled": ["pay"], "maxToolCalls": 1}"#),
+            // What is not known does not stop what is: a failed assertion is a fact.
+            ("both", &ABSENT.replace("}]}", r#"}], "responseContains": ["Owed"]}"#)),
+        ],
+    );
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &["--daemon", &url]);
+    let expected = [
+        errored("absent", "toolParams"),
+        errored("equal", "toolParams"),
+        errored("there", "toolParams"),
+        "names passed - - -".to_owned(),
+        "both failed assertion agent responseContains: expected 'Owed' in response but not found".to_owned(),
+    ];
+    assert_eq!(verdicts(&result), expected, "{}", ended.stdout);
+    assert_eq!(ended.code, Some(3));
+    let call = &result["cases"][0]["toolCalls"][0];
+    let why = "its span holds none (gen_ai.tool.call.arguments)";
+    assert_eq!((&call["name"], &call["paramsUnknown"]), (&"pay".into(), &why.into()), "{call}");
+    assert_eq!(call.get("params"), None, "{call}");
+
+    let called = |arguments: &str, more: &str| {
+        format!(r#"{{"type": "tool_called", "value": {{"name": "pay", "arguments": {arguments}}}{more}}}"#)
+    };
+    lines(
+        &place,
+        "Pay Ann",
+        &[
+            ("with", &called(r#"{"to": "Ann"}"#, "")),
+            ("not-with", &called(r#"{"force": true}"#, r#", "negate": true"#)),
+            ("with-any", &called("{}", "")),
+            ("result", r#"{"type": "tool_result", "value": {"tool": "pay", "result": {"ok": true}}}"#),
+            (
+                "not-result",
+                r#"{"type": "tool_result", "negate": true, "value": {"tool": "pay", "result": {"ok": true}}}"#,
+            ),
+            ("worked", r#"{"type": "tool_result", "value": {"tool": "pay"}}"#),
+        ],
+    );
+    let (ended, result) = run(&place, "s.jsonl", &agent.url, &["--daemon", &url]);
+    let no_result = r#"tool_result: the result of "pay" is not known: whoever reported the call did not tell it"#;
+    let expected = [
+        errored("with", "tool_called"),
+        errored("not-with", "tool_called"),
+        "with-any passed - - -".to_owned(),
+        format!("result errored assertion suite {no_result}"),
+        format!("not-result errored assertion suite {no_result}"),
+        "worked passed - - -".to_owned(),
+    ];
+    assert_eq!(verdicts(&result), expected, "{}", ended.stdout);
+    // The same when it is judged again.
+    let run_id = result["runId"].as_str().expect("an id");
+    let (_, again) = self::run(&place, "s.jsonl", &agent.url, &["--daemon", &url, "--replay", run_id]);
+    assert_eq!(verdicts(&again), expected);
+}
+
+/// The OpenAI Agents SDK behind OpenInference writes the tool's schema where others write the arguments.
+#[test]
+fn a_schema_is_not_taken_for_arguments() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let schema = r#"{"properties": {"to": {"title": "To", "type": "string"}}, "required": ["to"], "title": "pay_args", "type": "object", "additionalProperties": false}"#;
+    let attributes = vec![
+        ("openinference.span.kind", "TOOL"),
+        ("tool.name", "pay"),
+        ("tool.description", "Pays somebody."),
+        ("tool.parameters", schema),
+        ("input.value", r#"{"to":"Ann"}"#),
+        ("input.mime_type", "application/json"),
+        ("output.value", "paid"),
+    ];
+    let agent = exporting(&url, attributes);
+    let typed = r#"{"toolParams": [{"tool": "pay", "paramName": "type", "assertion": "notExists"}]}"#;
+    golden(&place, "Pay Ann", &[("equal", EQUAL), ("absent", ABSENT), ("no-schema", typed)]);
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &["--daemon", &url]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(result["cases"][0]["toolCalls"][0]["params"]["to"], "Ann", "{result}");
+}
+
+/// The Vercel AI SDK has spans of its own.
+#[test]
+fn spans_of_the_ai_sdk_are_read() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let attributes = vec![
+        ("operation.name", "ai.toolCall"),
+        ("ai.operationId", "ai.toolCall"),
+        ("ai.toolCall.name", "pay"),
+        ("ai.toolCall.id", "call_1"),
+        ("ai.toolCall.args", r#"{"to":"Ann"}"#),
+        ("ai.toolCall.result", r#"{"ok":true}"#),
+    ];
+    let agent = exporting(&url, attributes);
+    golden(&place, "Pay Ann", &[("called", r#"{"toolsCalled": ["pay"]}"#), ("equal", EQUAL), ("absent", ABSENT)]);
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &["--daemon", &url]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(result["cases"][0]["toolCalls"][0]["result"]["ok"], true, "{result}");
+}
+
+/// An endpoint that tells of a call without its parameters.
+#[test]
+fn what_an_endpoint_does_not_tell_is_not_known() {
+    let place = Place::new();
+    let endpoint = Endpoint::start(|asked| {
+        let calls = match asked.message().as_str() {
+            "name" => r#"["pay"]"#,
+            "none" => r#"[{"name": "pay", "success": true, "params": {}}]"#,
+            "null" => r#"[{"name": "pay", "success": true, "params": null}]"#,
+            _ => r#"[{"name": "pay", "success": true, "durationMs": 2}]"#,
+        };
+        Reply::Status(200, format!(r#"{{"response": "Paid.", "toolCalls": {calls}}}"#))
+    });
+    let cases: Vec<String> = ["record", "name", "none", "null"]
+        .iter()
+        .map(|id| format!(r#"{{"id": "{id}", "input": {{"message": "{id}"}}, "expect": {ABSENT}}}"#))
+        .collect();
+    place.write("s.golden.json", &format!("[{}]", cases.join(",")));
+    let (ended, result) = run(&place, "s.golden.json", &endpoint.url(), &[]);
+    let unknown = r#"errored assertion suite toolParams: the arguments of "pay" are not known: the endpoint's answer"#;
+    let expected = [
+        format!("record {unknown} holds no params of the call"),
+        format!("name {unknown} tells the tool's name alone"),
+        "none passed - - -".to_owned(),
+        "null passed - - -".to_owned(),
+    ];
+    assert_eq!(verdicts(&result), expected, "{}", ended.stdout);
+}
+
+fn tool_started(call_id: &str, params: Option<&str>, unknown: Option<&str>) -> Event {
+    Event::ToolStarted(pb::ToolCallStarted {
+        call_id: call_id.to_owned(),
+        name: "pay".to_owned(),
+        params: params.map(|text| pb::Json { form: Some(pb::json::Form::Raw(text.as_bytes().to_vec())) }),
+        params_unknown: unknown.map(str::to_owned),
+        ..pb::ToolCallStarted::default()
+    })
+}
+
+fn tool_finished(call_id: &str) -> Event {
+    Event::ToolFinished(pb::ToolCallFinished {
+        call_id: call_id.to_owned(),
+        outcome: Some(pb::tool_call_finished::Outcome::Result(pb::Json::default())),
+        ..pb::ToolCallFinished::default()
+    })
+}
+
+/// One call that fits is enough, whatever nobody knows of the others; and validators and scripts are told what is not known.
+#[test]
+fn an_adapter_says_what_it_cannot_tell() {
+    let place = Place::new();
+    let agent = Script::new(|asked| Ok(if asked.text == "Pay" { "Paid." } else { r#"{"passed": true}"# }.to_owned()))
+        .doing(|asked| match asked.text.as_str() {
+            "Pay" => vec![
+                tool_started("1", None, Some("the log has no arguments")),
+                tool_finished("1"),
+                tool_started("2", Some(r#"{"to": "Ann"}"#), None),
+                tool_finished("2"),
+            ],
+            _ => Vec::new(),
+        });
+    let agent = agent.start();
+    place.write(
+        "scripts/look.js",
+        "export default (output, input, options, evidence) => {
+            const [first, second] = evidence.tool_calls;
+            return first.params === undefined && first.params_unknown === 'the log has no arguments'
+                && second.params.to === 'Ann' && second.params_unknown === undefined;
+        }",
+    );
+    let called = |to: &str, more: &str| {
+        format!(r#"{{"type": "tool_called", "value": {{"name": "pay", "arguments": {{"to": "{to}"}}}}{more}}}"#)
+    };
+    lines(
+        &place,
+        "Pay",
+        &[
+            ("ann", &called("Ann", "")),
+            ("not-ann", &called("Ann", r#", "negate": true"#)),
+            ("bob", &called("Bob", "")),
+            ("not-bob", &called("Bob", r#", "negate": true"#)),
+            ("script", r#"{"type": "script", "use": "scripts:look"}"#),
+            ("judge", r#"{"type": "agent", "use": "agents:judge", "options": {"metadata": {"criteria": "kind"}}}"#),
+        ],
+    );
+    let judge = format!("judge={}", agent.url);
+    let (ended, result) = run(&place, "s.jsonl", &agent.url, &["--agent", &judge]);
+    let unknown =
+        r#"errored assertion suite tool_called: the arguments of "pay" are not known: the log has no arguments"#;
+    let told = verdicts(&result);
+    assert_eq!(told[0], "ann passed - - -", "{}", ended.stdout);
+    assert!(told[1].starts_with("not-ann failed assertion agent tool_called: it holds, and must not"), "{}", told[1]);
+    assert_eq!(told[2..4], [format!("bob {unknown}"), format!("not-bob {unknown}")], "{}", ended.stdout);
+    assert_eq!(told[4..], ["script passed - - -", "judge passed - - -"], "{}", ended.stdout);
+    let asked = agent.asked();
+    let question = &asked.iter().find(|asked| asked.text.contains("criteria")).expect("the judge was asked").text;
+    assert!(question.contains(r#""name": "pay", "params_unknown": "the log has no arguments""#), "{question}");
+    assert!(question.contains(r#""name": "pay", "params": {"to": "Ann"}"#), "{question}");
+}
+
+/// Arguments are checked against the schema of their tool only where they are known.
+#[test]
+fn unknown_arguments_fit_no_schema_and_break_none() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("Paid.".to_owned()))
+        .doing(|_| vec![tool_started("1", None, Some("the log has no arguments")), tool_finished("1")]);
+    let agent = agent.start();
+    let schema = r#"{"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}"#;
+    let tool = format!(r#"{{"name": "pay", "description": "d", "inputSchema": {schema}}}"#);
+    place.write("tools.json", &format!(r#"{{"tools": [{tool}]}}"#));
+    golden(&place, "Pay", &[("a", r#"{"toolsCalled": ["pay"]}"#)]);
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &["--registry", "tools.json"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let warning = r#"arguments: "pay": the arguments are not known: the log has no arguments"#;
+    assert_eq!(result["cases"][0]["warnings"][0], warning, "{result}");
+    let checked = ["--registry", "tools.json", "--check-arguments"];
+    let (_, result) = run(&place, "s.golden.json", &agent.url, &checked);
+    let error =
+        r#"a errored assertion suite toolArguments: "pay": the arguments are not known: the log has no arguments"#;
+    assert_eq!(verdicts(&result), [error]);
+}
+
+/// Arguments that are no object are neither absent nor those that somebody asks for: an agent that encodes its JSON twice calls its tool with
+/// a text. Every such call is told, and the rest is judged.
+#[test]
+fn arguments_that_are_no_object_cannot_be_asked_about() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok("Paid.".to_owned())).doing(|asked| {
+        let params = match asked.text.as_str() {
+            "twice" => r#""{\"to\": \"Ann\", \"force\": true}""#,
+            "list" => r#"[{"force": true}]"#,
+            "number" => "5",
+            "broken" => r#"{"force": tr"#,
+            "blank" => r#""""#,
+            "null" => "null",
+            _ => "{}",
+        };
+        vec![tool_started("1", Some(params), None), tool_finished("1")]
+    });
+    let agent = agent.start();
+    let inputs = ["twice", "list", "number", "broken", "blank", "null", "empty"];
+    let suite = |expect: &str| {
+        let case = |id: &&str| format!(r#"{{"id": "{id}", "input": {{"message": "{id}"}}, "expect": {expect}}}"#);
+        place.write("s.golden.json", &format!("[{}]", inputs.iter().map(case).collect::<Vec<_>>().join(",")));
+        let (ended, result) = run(&place, "s.golden.json", &agent.url, &[]);
+        (ended, verdicts(&result), result)
+    };
+    let shown = [
+        r#"a text, not an object (JSON that was encoded twice): {"to": "Ann", "force": true}"#,
+        r#"a list, not an object: [{"force": true}]"#,
+        "a number, not an object: 5",
+        r#"no JSON: {"force": tr"#,
+    ];
+    let errored = |name: &str| -> Vec<String> {
+        let one = |(id, shown): (&&str, &&str)| {
+            format!(r#"{id} errored assertion suite {name}: the arguments of "pay" are {shown}"#)
+        };
+        inputs.iter().zip(&shown).map(one).collect()
+    };
+    let (ended, told, result) = suite(ABSENT);
+    assert_eq!((ended.code, &told[..4]), (Some(3), &errored("toolParams")[..]), "{}", ended.stdout);
+    assert_eq!(told[4..], ["blank passed - - -", "null passed - - -", "empty passed - - -"], "{}", ended.stdout);
+    for (index, shown) in shown.iter().enumerate() {
+        let warning =
+            format!(r#"the arguments of "pay" are {shown}; what a suite says about them cannot be evaluated"#);
+        assert_eq!(result["cases"][index]["warnings"], serde_json::json!([warning]), "{result}");
+    }
+    let (_, told, _) = suite(EQUAL);
+    assert_eq!(told[..4], errored("toolParams"));
+    assert!(told[4..].iter().all(|line| line.contains("failed assertion agent")), "{told:?}");
+    let (ended, told, _) = suite(r#"{"toolsCalled": ["pay"], "noToolErrors": true}"#);
+    assert_eq!(ended.code, Some(0), "{told:?}");
+
+    let forced = |more: &str| {
+        let claim =
+            format!(r#"{{"type": "tool_called", "value": {{"name": "pay", "arguments": {{"force": true}}}}{more}}}"#);
+        let line = |id: &&str| format!(r#"{{"id": "{id}", "input": "{id}", "assertions": [{claim}]}}"#);
+        place.write("s.jsonl", &inputs.iter().map(line).collect::<Vec<_>>().join("\n"));
+        let (_, result) = run(&place, "s.jsonl", &agent.url, &[]);
+        verdicts(&result)
+    };
+    let told = forced(r#", "negate": true"#);
+    assert_eq!(told[..4], errored("tool_called"));
+    assert_eq!(told[4..], ["blank passed - - -", "null passed - - -", "empty passed - - -"]);
+    assert_eq!(forced("")[..4], errored("tool_called"));
+}
