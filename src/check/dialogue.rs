@@ -40,6 +40,14 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// Whether the dialogue ended in the middle: somebody failed, or the time was up. Else its last answer is its last.
+    #[must_use]
+    pub const fn is_cut_short(&self) -> bool {
+        !matches!(self, Self::Passed | Self::Bad { cause: Cause::MaxTurns | Cause::MissingCheckpoints, .. })
+    }
+}
+
 impl<'a> Progress<'a> {
     /// A dialogue of which nothing was said; `opening` are the messages that the case itself begins with, without the last
     /// one of the user, which is the first input.
@@ -82,6 +90,12 @@ impl<'a> Progress<'a> {
         let input = self.conversation.last().map(Message::text).unwrap_or_default();
         self.conversation.push(Message::assistant(text));
         self.turns.push(Turn { input, output: text.to_owned() });
+    }
+
+    /// The turns that were answered.
+    #[must_use]
+    pub fn turns(&self) -> &[Turn] {
+        &self.turns
     }
 
     /// The turn that was answered last.

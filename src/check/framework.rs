@@ -11,10 +11,10 @@ use super::{params, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
-use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Stored};
+use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Scope, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
-use crate::verdict::{AssertionResult, Blame, Opinion, Outcome};
+use crate::verdict::{AssertionResult, Blame, Opinion, Outcome, Turn};
 
 /// What somebody else has to decide.
 #[derive(Debug, Clone, Copy)]
@@ -82,49 +82,81 @@ pub fn questions(claims: &[Claim]) -> impl Iterator<Item = (usize, Question<'_>)
 /// Evaluates claims against one answer of the agent and the tool calls on the way to it.
 #[must_use]
 pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) -> Vec<AssertionResult> {
-    let answer = Answer { transcript, json: std::cell::OnceCell::new() };
-    let evaluated = claims.iter().enumerate().map(|(position, claim)| {
-        let verdict = answer.verdict(claim, replies.get(&position));
-        let (outcome, reason, blame) = match verdict {
-            _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => match &claim.kind {
-                // Stored, it could never be compared.
-                ClaimKind::Snapshot { compare: Compare::Json { .. }, .. } if answer.json().is_none() => {
-                    (Outcome::Failed, "there is no JSON in the response".to_owned(), Some(Blame::Agent))
-                }
-                _ => (Outcome::Skipped, snapshot::RENEWED.to_owned(), None),
-            },
-            Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
-            Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
-            Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
-            Ok(_) => {
-                let reason = format!("it holds, and must not: {}", clip(claim.written.as_str()));
-                (Outcome::Failed, reason, Some(Blame::Agent))
-            }
-        };
-        let reason = match (&claim.message, outcome) {
-            (Some(message), Outcome::Failed) => message.clone(),
-            _ => reason,
-        };
-        let result = AssertionResult {
-            name: claim.name().to_owned(),
-            outcome,
-            reason,
-            unresolved_tokens: Vec::new(),
-            blame,
-            written: Some(claim.written.clone()),
-            opinion: match replies.get(&position) {
-                Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
-                None => None,
-            },
-        };
-        settled(claim, transcript, result)
+    let answer = Answer::new(&transcript.response, &transcript.tool_calls);
+    let claims = claims.iter().enumerate();
+    let open_end = transcript.open_end.as_deref();
+    claims.map(|(position, claim)| settled(claim, open_end, answer.judge(claim, replies.get(&position)))).collect()
+}
+
+/// Evaluates the claims of a case with checkpoints over a whole dialogue, of which at least one turn was answered.
+///
+/// Tools are looked for among the calls of all turns, text in the last answer; what must not be said must not be said in any
+/// of them. Who is asked is asked about the whole, with the last answer as the one to judge. `transcript` holds the calls of all
+/// turns; `cut_short`: the agent did not come to say its last answer, so nothing is said of that.
+#[must_use]
+pub fn evaluate_dialogue(
+    claims: &[Claim],
+    transcript: &Transcript,
+    turns: &[Turn],
+    replies: &Replies,
+    cut_short: bool,
+) -> Vec<AssertionResult> {
+    let answers: Vec<Answer<'_>> = turns.iter().map(|turn| Answer::new(&turn.output, &transcript.tool_calls)).collect();
+    let Some(last) = answers.last() else { return Vec::new() };
+    let open_end = transcript.open_end.as_deref().or(cut_short.then_some("the dialogue was cut short"));
+    let claims = claims.iter().enumerate();
+    let judged = claims.map(|(position, claim)| match claim.scope() {
+        Scope::EveryAnswer => every(claim, &answers),
+        Scope::LastAnswer if cut_short => skipped(claim, "the dialogue was cut short, so there is no last answer"),
+        Scope::LastAnswer => last.judge(claim, replies.get(&position)),
+        Scope::Tools => settled(claim, open_end, last.judge(claim, None)),
+        Scope::Others if cut_short => skipped(claim, "the dialogue was cut short, so nobody was asked"),
+        Scope::Others => settled(claim, open_end, last.judge(claim, replies.get(&position))),
     });
-    evaluated.collect()
+    judged.collect()
+}
+
+/// What comes of a claim that has to hold of every answer: the first that breaks it is told, else the first that cannot be
+/// looked at.
+fn every(claim: &Claim, answers: &[Answer<'_>]) -> AssertionResult {
+    let mut worst: Option<AssertionResult> = None;
+    for (turn, answer) in (1..).zip(answers) {
+        let result = answer.judge(claim, None);
+        let is_worse = match (&worst, result.outcome) {
+            (None, _) | (Some(_), Outcome::Failed) => true,
+            (Some(worst), outcome) => worst.outcome == Outcome::Passed && outcome != Outcome::Passed,
+        };
+        if is_worse {
+            let reason =
+                if result.reason.is_empty() { String::new() } else { format!("{} (turn {turn})", result.reason) };
+            worst = Some(AssertionResult { reason, ..result });
+        }
+        if worst.as_ref().is_some_and(|worst| worst.outcome == Outcome::Failed) {
+            break;
+        }
+    }
+    worst.unwrap_or_else(|| skipped(claim, "nothing was answered"))
+}
+
+fn skipped(claim: &Claim, why: &str) -> AssertionResult {
+    result_of(claim, Outcome::Skipped, why.to_owned(), None)
+}
+
+fn result_of(claim: &Claim, outcome: Outcome, reason: String, blame: Option<Blame>) -> AssertionResult {
+    AssertionResult {
+        name: claim.name().to_owned(),
+        outcome,
+        reason,
+        unresolved_tokens: Vec::new(),
+        blame,
+        written: Some(claim.written.clone()),
+        opinion: None,
+    }
 }
 
 /// What came of a claim, if more tool calls than are known could not change it.
-fn settled(claim: &Claim, transcript: &Transcript, result: AssertionResult) -> AssertionResult {
-    let Some(why) = &transcript.open_end else { return result };
+fn settled(claim: &Claim, open_end: Option<&str>, result: AssertionResult) -> AssertionResult {
+    let Some(why) = open_end else { return result };
     let may_change = match (&claim.kind, result.outcome) {
         (_, Outcome::Skipped | Outcome::Errored) => false,
         // A call that was seen stays seen, wanted or not.
@@ -154,24 +186,56 @@ impl Verdict {
     }
 }
 
-/// What is judged.
+/// What is judged: an answer, and the tool calls that belong to it.
 struct Answer<'a> {
-    transcript: &'a Transcript,
+    text: &'a str,
+    calls: &'a [ToolCall],
     /// The JSON in the answer, looked for once.
     json: std::cell::OnceCell<Option<Json>>,
 }
 
+impl<'a> Answer<'a> {
+    fn new(text: &'a str, calls: &'a [ToolCall]) -> Self {
+        Self { text, calls, json: std::cell::OnceCell::new() }
+    }
+}
+
 impl Answer<'_> {
-    fn text(&self) -> &str {
-        &self.transcript.response
+    fn json(&self) -> Option<&Json> {
+        self.json.get_or_init(|| json_in(self.text)).as_ref()
     }
 
-    fn json(&self) -> Option<&Json> {
-        self.json.get_or_init(|| json_in(self.text())).as_ref()
+    /// What comes of a claim.
+    fn judge(&self, claim: &Claim, reply: Option<&Reply>) -> AssertionResult {
+        let (outcome, reason, blame) = match self.verdict(claim, reply) {
+            _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => match &claim.kind {
+                // Stored, it could never be compared.
+                ClaimKind::Snapshot { compare: Compare::Json { .. }, .. } if self.json().is_none() => {
+                    (Outcome::Failed, "there is no JSON in the response".to_owned(), Some(Blame::Agent))
+                }
+                _ => (Outcome::Skipped, snapshot::RENEWED.to_owned(), None),
+            },
+            Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
+            Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
+            Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
+            Ok(_) => {
+                let reason = format!("it holds, and must not: {}", clip(claim.written.as_str()));
+                (Outcome::Failed, reason, Some(Blame::Agent))
+            }
+        };
+        let reason = match (&claim.message, outcome) {
+            (Some(message), Outcome::Failed) => message.clone(),
+            _ => reason,
+        };
+        let opinion = match reply {
+            Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
+            None => None,
+        };
+        AssertionResult { opinion, ..result_of(claim, outcome, reason, blame) }
     }
 
     fn verdict(&self, claim: &Claim, reply: Option<&Reply>) -> Result<Verdict, Unevaluated> {
-        let text = self.text();
+        let text = self.text;
         Ok(match &claim.kind {
             ClaimKind::Contains(value) => {
                 let wanted = text_of(value);
@@ -255,8 +319,13 @@ impl Answer<'_> {
         })
     }
 
+<<<<<<< HEAD
     fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Result<Verdict, Unevaluated> {
         let calls = &self.transcript.tool_calls;
+=======
+    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Verdict {
+        let calls = self.calls;
+>>>>>>> 680e948 (A dialogue's own assertions are judged when it ends, over all of it; a checkpoint that only says what must not be is warned of)
         let fits = |call: &&ToolCall| tools.iter().any(|tool| is_named(&call.name, tool));
         let wanted = arguments.map(Json::members).unwrap_or_default();
         let has_arguments = |given: Option<&Json>| {
@@ -291,7 +360,7 @@ impl Answer<'_> {
     }
 
     fn tool_result(&self, tool: &str, wanted: Option<&Json>) -> Result<Verdict, Unevaluated> {
-        let Some(call) = self.transcript.tool_calls.iter().find(|call| is_named(&call.name, tool)) else {
+        let Some(call) = self.calls.iter().find(|call| is_named(&call.name, tool)) else {
             return Ok(Verdict::of(false, || format!("{tool:?} was not called")));
         };
         let result = match &call.outcome {

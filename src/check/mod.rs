@@ -12,7 +12,7 @@ use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
 use crate::suite::automaton::Deadline;
 use crate::suite::template::{Data, why_unresolved};
 use crate::suite::{Case, Dialect};
-use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult, Outcome};
 use arguments::Schemas;
 use dialogue::Ending;
 use framework::Replies;
@@ -92,20 +92,8 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
     if let Some(skipped) = result.assertions.iter().find(is_unpriced) {
         result.warnings.push(format!("{} was skipped: {}", skipped.name, skipped.reason));
     }
-    // A failed assertion is a fact, whatever else could not be evaluated.
-    let first = |outcome| result.assertions.iter().find(|assertion| assertion.outcome == outcome);
-    let bad = first(Outcome::Failed).or_else(|| first(Outcome::Errored));
-    if let Some(bad) = bad {
-        result.outcome = bad.outcome;
-        result.cause = Some(match bad.blame.filter(|_| bad.outcome == Outcome::Errored) {
-            Some(Blame::Validator) => Cause::ValidatorError,
-            Some(Blame::Script) => Cause::ScriptError,
-            _ => Cause::Assertion,
-        });
-        let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
-        result.blame = Some(bad.blame.unwrap_or(usual));
-        result.error = Some(format!("{}: {}", bad.name, bad.reason));
-        result.failed_assertion = Some(bad.name.clone());
+    if let Some(bad) = result.bad_assertion().cloned() {
+        result.blame_assertion(bad);
     } else if result.assertions_run() == 0 {
         let (warning, strict_error) = if result.assertions_skipped() > 0 {
             ("nothing checked", "nothing checked: every assertion was skipped")
@@ -210,14 +198,15 @@ fn count_messages(case: &Case) -> u32 {
     u32::try_from(case.messages.len()).unwrap_or(u32::MAX)
 }
 
-/// The verdict on a dialogue: how it ended, with everything that was said and done on the way. `strict`: it fails if it passed
-/// without a checkpoint.
+/// The verdict on a dialogue: how it ended, with everything that was said and done on the way. How it ended comes first: what came of
+/// the assertions of the case counts where it passed. `strict`: it fails if it passed and nothing was checked.
 #[must_use]
 pub fn judge_dialogue(
     progress: dialogue::Progress<'_>,
     ending: Ending,
     transcript: Transcript,
     mut warnings: Vec<String>,
+    assertions: Vec<AssertionResult>,
     mut remarks: Remarks,
     strict: bool,
 ) -> CaseResult {
@@ -237,7 +226,7 @@ pub fn judge_dialogue(
         failed_assertion: None,
         warning: None,
         warnings,
-        assertions: remarks.assertion.into_iter().collect(),
+        assertions,
         transcript,
         total_turns,
         turns,
@@ -247,19 +236,21 @@ pub fn judge_dialogue(
         console: Vec::new(),
         replayed: false,
     };
-    let bad = result.assertions.iter().find(|assertion| assertion.outcome != Outcome::Passed);
-    if let Some(bad) = bad.filter(|bad| bad.outcome == Outcome::Failed || result.outcome == Outcome::Passed)
-        && result.outcome != Outcome::Failed
-    {
-        let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
-        result.blame = Some(bad.blame.unwrap_or(usual));
-        (result.outcome, result.cause) = (bad.outcome, Some(Cause::Assertion));
-        result.error = Some(format!("{}: {}", bad.name, bad.reason));
-        result.failed_assertion = Some(bad.name.clone());
+    // Arguments that do not fit are a fact, also where the dialogue has no end.
+    let is_wrong = remarks.assertion.as_ref().is_some_and(|assertion| assertion.outcome == Outcome::Failed);
+    result.assertions.extend(remarks.assertion);
+    let bad = match result.outcome {
+        Outcome::Passed => result.bad_assertion(),
+        Outcome::Errored if is_wrong => result.assertions.last(),
+        Outcome::Errored | Outcome::Failed | Outcome::Skipped => None,
+    };
+    if let Some(bad) = bad.cloned() {
+        result.blame_assertion(bad);
     }
-    let is_unchecked = result.checkpoints.iter().all(|checkpoint| checkpoint.reached_at_turn.is_none());
+    let is_reached = |checkpoint: &CheckpointResult| checkpoint.reached_at_turn.is_some();
+    let is_unchecked = !result.checkpoints.iter().any(is_reached) && result.assertions_run() == 0;
     if result.outcome == Outcome::Passed && is_unchecked {
-        // All of them are optional, and none was reached.
+        // All checkpoints are optional, and none was reached.
         let why = "nothing checked";
         if strict {
             (result.outcome, result.cause, result.blame) =

@@ -43,9 +43,9 @@ impl Entry {
     #[must_use]
     pub fn of(verdict: Verdict<'_>) -> Self {
         let CaseResult { outcome, error, failed_assertion, transcript, checkpoints, .. } = verdict.result;
+        let assertions = &verdict.result.assertions;
+        let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
         let counts = if checkpoints.is_empty() {
-            let assertions = &verdict.result.assertions;
-            let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
             // What holds no messages itself is a script test, which calls agents.
             let sent = match verdict.result.messages_count {
                 0 => format!("Calls: {}", verdict.result.total_turns),
@@ -55,16 +55,17 @@ impl Entry {
         } else {
             let reached = checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_some()).count();
             let turns = verdict.result.total_turns;
-            format!("Turns: {turns}, Checkpoints: {reached}/{} reached", checkpoints.len())
+            let own = if assertions.is_empty() {
+                String::new()
+            } else {
+                format!(", Assertions: {passed}/{} passed", assertions.len())
+            };
+            format!("Turns: {turns}, Checkpoints: {reached}/{} reached{own}", checkpoints.len())
         };
-        let bad = verdict
-            .result
-            .assertions
-            .iter()
-            .filter(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
-        let mut errors: Vec<String> = bad.map(|bad| format!("{}: {}", bad.name, bad.reason)).collect();
+        let bad = assertions.iter().filter(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
         // The error of a failed assertion is one of those.
-        errors.extend(error.iter().filter(|_| failed_assertion.is_none()).cloned());
+        let own = error.iter().filter(|_| failed_assertion.is_none()).cloned();
+        let errors: Vec<String> = own.chain(bad.map(|bad| format!("{}: {}", bad.name, bad.reason))).collect();
         Self {
             id: printable(&verdict.case.label()),
             name: printable(verdict.name),

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use crate::conversation::Message;
 use crate::event::{Payload, RunEvent};
 use crate::json::write_string;
+use crate::suite::claim::{ClaimKind, Scope};
 use crate::suite::framework::write_message;
 use crate::suite::{Case, Dialogue, Mode};
 use crate::verdict::CaseResult;
 
 /// The cases of a dialogue, each a line without its line break, made when it is asked for.
 ///
-/// A case asserts what the checkpoints assert that were reached in its turn; one in whose turn none was reached asserts nothing.
+/// A case asserts what the checkpoints assert that were reached in its turn, and what must not happen in any turn; the last one also what
+/// the dialogue asserts of its last answer. What it asserts of the tool calls of all turns together is about no turn.
 #[derive(Debug)]
 pub struct History {
     case: Case,
@@ -82,7 +84,19 @@ fn line(case: &Case, dialogue: &Dialogue, result: &CaseResult, turn: u32, said: 
     let reached = dialogue.checkpoints.iter().filter(|checkpoint| {
         result.checkpoints.iter().any(|came| came.id == checkpoint.id && came.reached_at_turn == Some(turn))
     });
-    for (index, claim) in reached.flat_map(|checkpoint| &checkpoint.claims).enumerate() {
+    let is_last = result.turns.len() == turn as usize;
+    let rules = case.claims.iter().filter(|claim| match claim.scope() {
+        Scope::EveryAnswer => true,
+        Scope::Tools => claim.is_negative(),
+        Scope::LastAnswer | Scope::Others => false,
+    });
+    // An answer is stored for the dialogue, and for no case that it becomes.
+    let at_the_end = case.claims.iter().filter(|claim| {
+        let is_about_the_end = matches!(claim.scope(), Scope::LastAnswer | Scope::Others);
+        is_last && is_about_the_end && !matches!(claim.kind, ClaimKind::Snapshot { .. })
+    });
+    let claims = rules.chain(reached.flat_map(|checkpoint| &checkpoint.claims)).chain(at_the_end);
+    for (index, claim) in claims.enumerate() {
         if index > 0 {
             out.push_str(", ");
         }

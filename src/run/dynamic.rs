@@ -12,7 +12,7 @@ use super::clock::{Clock, fairly};
 use super::replay::digest_of_input;
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
-use crate::check::framework::{Replies, evaluate};
+use crate::check::framework::{Question, Replies, Reply, evaluate, evaluate_dialogue, questions};
 use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
 use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
@@ -86,11 +86,75 @@ pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
     };
     let mut ending = play(case, &mut progress, &mut record, first).await?;
     record.transcript.duration = record.began.elapsed();
+    let replies = match replies(case, &progress, &mut record, &ending).await {
+        Ok(replies) => replies,
+        Err(other) => {
+            ending = other;
+            Replies::new()
+        }
+    };
     if Instant::now() >= record.deadline {
         ending = fairly(ending, &record.clock, &case.started.timeout.written);
     }
+    record.transcript.duration = record.began.elapsed();
+    let assertions = assertions(case, &progress, &record, &ending, replies).await;
     let remarks = remarks(case.shared, &record.transcript).await;
-    Ok(judge_dialogue(progress, ending, record.transcript, record.warnings, remarks, case.shared.spec.strict))
+    let strict = case.shared.spec.strict;
+    Ok(judge_dialogue(progress, ending, record.transcript, record.warnings, assertions, remarks, strict))
+}
+
+/// What others say to the assertions of the case itself, which are about the dialogue as a whole. They are asked in the time that it
+/// has left; an error is how the dialogue ends instead.
+async fn replies(
+    case: &Drive<'_>,
+    progress: &Progress<'_>,
+    record: &mut Record,
+    ending: &Ending,
+) -> Result<Replies, Ending> {
+    let claims = &case.loaded.case.claims;
+    if ending.is_cut_short() || questions(claims).next().is_none() {
+        return Ok(Replies::new());
+    }
+    let belongs = belongs(case, progress.next_turn() - 1, record.deadline);
+    let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
+    let asked = ask(case.shared, claims, before, &record.transcript, &belongs, &mut record.clock);
+    let replies = Box::pin(asked).await.ok_or_else(|| ending_of(Failure::Cancelled, None))?;
+    let silent = questions(claims).find(|(position, _)| matches!(replies.get(position), Some(Reply::Failed { .. })));
+    let holder = match silent {
+        Some((_, Question::Validator { .. })) => Blame::Validator,
+        Some((_, Question::Script { .. })) => Blame::Script,
+        None => return Ok(replies),
+    };
+    // Whoever was asked last had what the others left of the time.
+    let culprit = record.clock.culprit(holder);
+    let is_late = *ending == Ending::Passed && Instant::now() >= record.deadline;
+    if is_late && matches!(culprit, Blame::Agent | Blame::Simulator) {
+        let error = String::new();
+        let late = Ending::Bad { outcome: Outcome::Errored, cause: Cause::ValidatorError, blame: holder, error };
+        return Err(fairly(late, &record.clock, &case.started.timeout.written));
+    }
+    Ok(replies)
+}
+
+/// What comes of the assertions of the case itself, over the whole dialogue.
+async fn assertions(
+    case: &Drive<'_>,
+    progress: &Progress<'_>,
+    record: &Record,
+    ending: &Ending,
+    replies: Replies,
+) -> Vec<AssertionResult> {
+    let claims = &case.loaded.case.claims;
+    if claims.is_empty() {
+        return Vec::new();
+    }
+    let cut_short = ending.is_cut_short();
+    let said: usize = progress.turns().iter().map(|turn| turn.output.len()).sum();
+    if !claims.iter().any(Claim::is_slow) && said <= QUICK_BYTES {
+        return evaluate_dialogue(claims, &record.transcript, progress.turns(), &replies, cut_short);
+    }
+    let (loaded, transcript, turns) = (case.loaded.clone(), record.transcript.clone(), progress.turns().to_vec());
+    off_the_runtime(move || evaluate_dialogue(&loaded.case.claims, &transcript, &turns, &replies, cut_short)).await
 }
 
 /// What is to be said of the arguments of all tool calls.
@@ -390,12 +454,16 @@ async fn evaluated(
         return evaluate(&claims, transcript, &replies);
     }
     let transcript = transcript.clone();
-    let judged = tokio::task::spawn_blocking(move || evaluate(&claims, &transcript, &replies)).await;
-    judged.unwrap_or_else(|error| {
+    off_the_runtime(move || evaluate(&claims, &transcript, &replies)).await
+}
+
+/// Judges on a thread that is no runtime thread.
+async fn off_the_runtime(judge: impl FnOnce() -> Vec<AssertionResult> + Send + 'static) -> Vec<AssertionResult> {
+    tokio::task::spawn_blocking(judge).await.unwrap_or_else(|error| {
         vec![AssertionResult {
-            name: "checkpoint".to_owned(),
+            name: "assertions".to_owned(),
             outcome: Outcome::Errored,
-            reason: format!("the daemon failed while it judged this checkpoint: {error}"),
+            reason: format!("the daemon failed while it judged them: {error}"),
             unresolved_tokens: Vec::new(),
             blame: Some(Blame::Daemon),
             written: None,

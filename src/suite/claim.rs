@@ -178,11 +178,43 @@ impl JsonType {
     }
 }
 
+/// What of a whole dialogue a claim is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The tool calls of all turns, in order.
+    Tools,
+    /// The answer of every turn: what must not be said must not be said in any of them.
+    EveryAnswer,
+    /// The answer of the last turn.
+    LastAnswer,
+    /// All of it, which somebody else judges.
+    Others,
+}
+
 impl Claim {
+    /// What it is about where it stands beside checkpoints. An answer is stored for the end of a dialogue, whatever else is said of
+    /// it.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        match &self.kind {
+            ClaimKind::ToolCalled { .. } | ClaimKind::ToolResult { .. } => Scope::Tools,
+            ClaimKind::Agent { .. } | ClaimKind::Script { .. } => Scope::Others,
+            ClaimKind::Snapshot { .. } | ClaimKind::Broken { .. } => Scope::LastAnswer,
+            _ if self.is_negative() => Scope::EveryAnswer,
+            _ => Scope::LastAnswer,
+        }
+    }
+
     /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or tells what differs between long texts.
     #[must_use]
     pub const fn is_slow(&self) -> bool {
         matches!(self.kind, ClaimKind::Regex(_) | ClaimKind::ToolResult { .. } | ClaimKind::Snapshot { .. })
+    }
+
+    /// Whether it says what must not be, and so holds as long as nothing happens.
+    #[must_use]
+    pub fn is_negative(&self) -> bool {
+        (self.name() == "not_contains") != self.negate
     }
 
     /// The type, as the file writes it.

@@ -440,12 +440,7 @@ impl Reader<'_> {
             is_object
         });
         let mode = if is_dynamic { Mode::Dynamic(self.dialogue(json, defaults)) } else { Mode::Single };
-        let mut claims = claim::read(self, "", json, ["assertions", "assert"]);
-        if is_dynamic && !claims.is_empty() {
-            let text = "nothing looks at the assertions of a case with checkpoints; put them into a checkpoint";
-            self.warn(json.line, "assertions", text, None);
-            claims.clear();
-        }
+        let claims = claim::read(self, "", json, ["assertions", "assert"]);
         (self.errors.len() == errors).then(|| Case {
             id: id.to_owned(),
             line: json.line,
@@ -676,6 +671,12 @@ impl Reader<'_> {
             }
             if claims.is_empty() && self.errors.len() == errors {
                 self.error(item.line, format_args!("{place}assertion"), "is missing".to_owned(), None);
+            }
+            if !claims.is_empty() && claims.iter().all(claim::Claim::is_negative) {
+                let text = "it only says what must not be, so it is reached as soon as it is looked at and nothing of that is there";
+                let hint =
+                    "what must not happen in any turn stands in the assertions of the case, beside the checkpoints";
+                self.warn(item.line, format_args!("{place}assertion"), text, Some(hint.to_owned()));
             }
             waits.push(self.texts(&format!("{place}after"), given(item, "after")));
             let required = match given(item, "required").map(|required| (required, &required.value)) {

@@ -414,6 +414,28 @@ impl CaseResult {
         first.unwrap_or(Tally { uncounted: 1, ..Tally::default() })
     }
 
+    /// The assertion that keeps the case from passing: the first that failed, else the first that could not be evaluated. A failed
+    /// one is a fact, whatever else could not be evaluated.
+    #[must_use]
+    pub fn bad_assertion(&self) -> Option<&AssertionResult> {
+        let first = |outcome| self.assertions.iter().find(|assertion| assertion.outcome == outcome);
+        first(Outcome::Failed).or_else(|| first(Outcome::Errored))
+    }
+
+    /// Makes what came of an assertion the reason why the case did not pass.
+    pub fn blame_assertion(&mut self, bad: AssertionResult) {
+        self.outcome = bad.outcome;
+        self.cause = Some(match bad.blame.filter(|_| bad.outcome == Outcome::Errored) {
+            Some(Blame::Validator) => Cause::ValidatorError,
+            Some(Blame::Script) => Cause::ScriptError,
+            _ => Cause::Assertion,
+        });
+        let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
+        self.blame = Some(bad.blame.unwrap_or(usual));
+        self.error = Some(format!("{}: {}", bad.name, bad.reason));
+        self.failed_assertion = Some(bad.name);
+    }
+
     /// Number of assertions that were evaluated, the failing one included.
     #[must_use]
     pub fn assertions_run(&self) -> u32 {

@@ -100,6 +100,8 @@ fn a_dialogue_becomes_cases() {
     let suite = r#"{"id": "talk", "name": "A talk", "options": {"mode": "fast"},
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
         "simulator": {"use": "user"},
+        "assertions": [{"type": "not_contains", "value": "secret"}, {"type": "tool_called", "name": "rm", "negate": true},
+            {"type": "regex", "pattern": "^sub"}, {"type": "json_path", "path": "$.x", "negate": true}],
         "checkpoints": [
             {"id": "greets", "assertion": {"type": "contains", "value": "welcome"}},
             {"id": "asks", "assertion": {"type": "contains", "value": "type"}},
@@ -140,14 +142,18 @@ fn a_dialogue_becomes_cases() {
             {"role": "user", "content": "$5"},
         ],
         "assertions": [
+            {"type": "not_contains", "value": "secret"},
+            {"type": "tool_called", "name": "rm", "negate": true},
+            {"type": "json_path", "path": "$.x", "negate": true},
             {"type": "contains", "value": "submitted"},
             {"type": "contains", "value": "EXP", "negate": true},
+            {"type": "regex", "pattern": "^sub"},
         ],
         "options": {"mode": "fast"},
     });
     assert_eq!(lines[2], last);
-    assert_eq!(lines[0]["assertions"].as_array().map(Vec::len), Some(2));
-    assert_eq!(lines[1]["assertions"].as_array().map(Vec::len), Some(0));
+    assert_eq!(lines[0]["assertions"].as_array().map(Vec::len), Some(5));
+    assert_eq!(lines[1]["assertions"].as_array().map(Vec::len), Some(3));
 
     let ended = place.run(&["history", &run_id, "talk", "-o", "turns.jsonl", "--daemon", &url]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);

@@ -124,14 +124,15 @@ fn validators_are_asked_again_only_if_that_is_wanted() {
 fn a_dialogue_is_played_back_through_the_engine() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
-    let dialogue = |turn: u32| {
+    let dialogue = |turn: u32, unwanted: &str| {
         format!(
             r#"{{"id": "d", "simulator": {{"use": "user", "options": {{"metadata": {{"persona": "p", "goal": "g"}}}}}},
-              "checkpoints": [{{"id": "done", "assert": {{"type": "contains", "value": "(call {turn})"}}}}], "max_turns": 4}}"#
+              "checkpoints": [{{"id": "done", "assert": {{"type": "contains", "value": "(call {turn})"}}}}], "max_turns": 4,
+              "assertions": [{{"type": "not_contains", "value": "{unwanted}"}}]}}"#
         )
         .replace('\n', " ")
     };
-    place.write("t.jsonl", &dialogue(3));
+    place.write("t.jsonl", &dialogue(3, "nothing of that"));
     let user = Script::new(|_| Ok(r#"{"input": "go on"}"#.to_owned())).start();
     let asked = agent();
     let simulator = format!("user={}", user.url);
@@ -168,8 +169,17 @@ fn a_dialogue_is_played_back_through_the_engine() {
     assert_eq!(json["cases"][0]["turns"], recorded["cases"][0]["turns"]);
     assert_eq!(json["cases"][0]["checkpoints"], recorded["cases"][0]["checkpoints"]);
 
+    let own = |file: &str| place.json(file)["cases"][0]["assertions"].clone();
+    assert_eq!((&own("again.json")[0]["passed"], own("again.json")), (&true.into(), own("r.json")));
+
+    // What it asserts now as a whole is looked for in what was said then.
+    place.write("t.jsonl", &dialogue(3, "(call 2)"));
+    let ended = again("other.json");
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(own("other.json")[0]["reason"], "found \"(call 2)\" in the response (turn 2)");
+
     // A dialogue that would go on longer than it did then.
-    place.write("t.jsonl", &dialogue(4));
+    place.write("t.jsonl", &dialogue(4, "nothing of that"));
     let ended = again("longer.json");
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
     let json = place.json("longer.json");

@@ -1,6 +1,6 @@
 //! Runs the conformance vectors: `cargo test --test it vectors`.
 //!
-//! `FORGE_VECTORS_DIR` names another folder than `tests/vectors`. `tests/known_gaps.txt` lists the areas of which not
+//! `FORGE_VECTORS_DIR` names another folder than `tests/vectors`; those of `tests/decisions` are our own. `tests/known_gaps.txt` lists the areas of which not
 //! every vector passes yet; see [`super::support::tally`].
 
 use std::collections::HashSet;
@@ -23,6 +23,16 @@ fn every_vector() {
     let (folder, is_own) = data_folder("FORGE_VECTORS_DIR", "tests/vectors");
     let items = run(&folder, engine::answer);
     let is_well = conclude(KIND, &items, &Gaps::of_project(), is_own, &mut std::io::stdout());
+    assert!(is_well.expect("writing to stdout"), "see above for what is wrong");
+}
+
+/// What the project decides itself, in the same format.
+#[test]
+fn every_decision() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions");
+    let items = run(&folder, engine::answer);
+    let kind = Kind { name: "decisions", prefixes: &["decisions/"] };
+    let is_well = conclude(kind, &items, &Gaps::of_project(), true, &mut std::io::stdout());
     assert!(is_well.expect("writing to stdout"), "see above for what is wrong");
 }
 

@@ -50,6 +50,9 @@ struct Flags {
 #[serde(untagged)]
 enum Decision {
     Bare(bool),
+    Hangs {
+        hangs: bool,
+    },
     Error {
         error: String,
     },
@@ -66,6 +69,7 @@ enum Decision {
 impl Decision {
     fn reply(&self) -> Reply {
         match self {
+            Self::Hangs { hangs } => Reply::failed(format!("hangs: {hangs}")),
             Self::Bare(passed) => Reply::Judged { passed: *passed, reason: String::new(), opinion: None },
             Self::Error { error } => Reply::failed(error.clone()),
             Self::Verdict { passed, reason } => {
@@ -361,7 +365,17 @@ impl Validator for Cast {
         let agent = request.context.map(|context| context.agent_id).unwrap_or_default();
         let metadata: Map<String, Value> =
             request.metadata.iter().map(|(key, value)| (key.clone(), json_value(value))).collect();
-        self.asked().validator.push(json!({ "agent": agent, "metadata": metadata }));
+        let tools = request.tool_calls.iter().filter_map(|call| Some(&call.started.as_ref()?.name));
+        self.asked().validator.push(json!({
+            "agent": agent,
+            "metadata": metadata,
+            "output": request.output.as_ref().map(|output| wire_message(output)["content"].clone()),
+            "conversation": request.conversation.iter().map(wire_message).collect::<Vec<_>>(),
+            "tools": tools.collect::<Vec<_>>(),
+        }));
+        if let Some(Decision::Hangs { hangs }) = self.validators.get(&agent) {
+            wait(0.0, *hangs).await;
+        }
         match self.validators.get(&agent).map(Decision::reply) {
             Some(Reply::Judged { passed, reason, .. }) => Ok(Response::new(pb::ValidateResponse {
                 passed: Some(passed),

@@ -131,13 +131,28 @@ const SHAPES: &[Shape] = &[
         kind: "framework-dynamic",
         needs: &["case", "simulator", "agent"],
         takes: &["defaults", "validators"],
-        expects: &["status", "error", "total_turns", "agentCallCount", "agentCalled", "loadWarningsContain"],
+        expects: &[
+            "status",
+            "error",
+            "total_turns",
+            "agentCallCount",
+            "agentCalled",
+            "loadWarningsContain",
+            "outcome",
+            "cause",
+            "blame",
+            "warning",
+            "duration_ms",
+            "assertion_errors",
+            "assertion_errors_count",
+        ],
         expects_inside: &[
+            ("assertions", &["type", "passed", "outcome", "reason"]),
             ("checkpoints", &["id", "passed", "reached_at_turn"]),
             ("turns", &["turn", "input", "output"]),
             ("agentCalls", &["messages", "options"]),
             ("simulatorCalls", &["agent", "turn_number", "max_turns", "persona", "goal", "conversation", "metadata"]),
-            ("validatorCalls", &["agent", "metadata"]),
+            ("validatorCalls", &["agent", "metadata", "output", "conversation", "tools"]),
         ],
     },
     Shape {
@@ -352,7 +367,7 @@ fn check_given(key: &str, value: &Value, problems: &mut Vec<String>) {
         ),
         "validators" => {
             for (id, reply) in value.as_object().into_iter().flatten() {
-                check_keys(&format!("{place}.{id}"), reply, &["passed", "reason", "error"], problems);
+                check_keys(&format!("{place}.{id}"), reply, &["passed", "reason", "error", "hangs"], problems);
             }
         }
         "scripts" => {
