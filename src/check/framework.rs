@@ -319,13 +319,8 @@ impl Answer<'_> {
         })
     }
 
-<<<<<<< HEAD
     fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Result<Verdict, Unevaluated> {
-        let calls = &self.transcript.tool_calls;
-=======
-    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Verdict {
         let calls = self.calls;
->>>>>>> 680e948 (A dialogue's own assertions are judged when it ends, over all of it; a checkpoint that only says what must not be is warned of)
         let fits = |call: &&ToolCall| tools.iter().any(|tool| is_named(&call.name, tool));
         let wanted = arguments.map(Json::members).unwrap_or_default();
         let has_arguments = |given: Option<&Json>| {
