@@ -35,6 +35,9 @@ pub(super) struct CheckArgs {
 pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let defaults = Defaults { simulator: Some("any".to_owned()), files_outside: args.allow_outside };
     let inputs = Inputs::read(&args.paths, &[], &defaults)?;
+    for text in &inputs.not_run {
+        print(&format!("{}\n", printable(text)))?;
+    }
     // What a strict run refuses, or fails.
     let mut refused = Vec::new();
     for suite in &inputs.suites {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use super::folder::{Contents, SUITE_NAMES};
 use super::seed::{self, Search};
 use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
@@ -15,9 +16,6 @@ use crate::suite::script::Hooks;
 use crate::suite::source::{Param, Source};
 use crate::suite::text::Text;
 use crate::suite::{self, Defaults, Dialect, Suite};
-
-/// Endings of the files that are taken from a folder; other JSON files there are something else.
-const SUITE_ENDINGS: &[&str] = &[".golden.json", ".labeled.json", ".regression.json", ".jsonl"];
 
 /// Ending of the files in which the cases of a generator are kept. They are run when they are named.
 pub(super) const GENERATED_ENDING: &str = ".cases.jsonl";
@@ -32,6 +30,8 @@ pub(super) struct Inputs {
     pub(super) bundle: Bundle,
     /// The files that were read, as they were named.
     pub(super) files: Vec<PathBuf>,
+    /// What is not run of folders that were named, and perhaps should be; for people.
+    pub(super) not_run: Vec<String>,
     /// Where suites with stored answers stand on the disk.
     pub(super) homes: Vec<Home>,
     /// Those who are still to be asked for cases.
@@ -152,7 +152,7 @@ impl Inputs {
         let mut suites = Vec::new();
         let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
-        let files = expand(&paths)?;
+        let Expanded { files, not_run } = expand(&paths)?;
         for path in files.clone() {
             if path.extension().is_some_and(|ending| ending == "ts" || ending == "js") {
                 suites.push(scripts::add_tests_at(&mut bundle, &path)?);
@@ -197,7 +197,7 @@ impl Inputs {
             suites.push(scripts::add_tests(&mut bundle, name)?);
         }
         invalid(&errors)?;
-        Ok(Self { suites, bundle, files, homes, generators, generated: Vec::new() })
+        Ok(Self { suites, bundle, files, not_run, homes, generators, generated: Vec::new() })
     }
 
     /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it refuses are
@@ -446,14 +446,26 @@ pub(super) fn refused(path: &Path, error: &BundleError) -> CliError {
     CliError::new(Exit::Usage, format!("cannot take {}: {error}", path.display()))
 }
 
-/// The files that `sources` name, each once, in the order in which they are named.
-fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
+/// What `sources` name.
+#[derive(Default)]
+struct Expanded {
+    /// Files, each once, in the order in which they are named.
+    files: Vec<PathBuf>,
+    /// What is not run of folders, for people.
+    not_run: Vec<String>,
+}
+
+fn expand(sources: &[String]) -> Result<Expanded, CliError> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut seen: HashSet<PathBuf> = HashSet::new();
+    let mut folders = Vec::new();
     for source in sources {
         let path = Path::new(source);
         let found = if path.is_dir() {
-            in_folder(path)?
+            let mut contents = Contents::read(path)?;
+            let suites = std::mem::take(&mut contents.suites);
+            folders.push(contents);
+            suites
         } else if path.is_file() {
             vec![path.to_owned()]
         } else if path.exists() {
@@ -465,13 +477,13 @@ fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
                 .hint("paths are relative to the current directory; quote a pattern such as 'evals/*.golden.json'"));
         };
         if found.is_empty() {
+            let not_run = folders.last().filter(|_| path.is_dir()).map(|folder| folder.not_run(&[]));
             return Err(CliError::new(
                 Exit::NothingSelected,
                 format!("nothing selected: {source} holds no eval files"),
             )
-            .hint(
-                "eval files in a folder are those named *.golden.json, *.labeled.json, *.regression.json or *.jsonl",
-            ));
+            .details(not_run.unwrap_or_default())
+            .hint(format!("eval files in a folder are those named {SUITE_NAMES}")));
         }
         for file in found {
             if seen.insert(full(&file)) {
@@ -479,34 +491,8 @@ fn expand(sources: &[String]) -> Result<Vec<PathBuf>, CliError> {
             }
         }
     }
-    Ok(files)
-}
-
-/// The eval files in a folder and those below it, by name.
-fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
-    let unreadable = |path: &Path, error: std::io::Error| {
-        CliError::new(Exit::Usage, format!("cannot read the folder {}: {error}", path.display()))
-    };
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|error| unreadable(&folder, error))? {
-            let entry = entry.map_err(|error| unreadable(&folder, error))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            // Links are not followed: one that leads upwards never ends.
-            let kind = entry.file_type().map_err(|error| unreadable(&folder, error))?;
-            if kind.is_dir() && !name.starts_with('.') {
-                folders.push(entry.path());
-            } else if name.ends_with(GENERATED_ENDING) {
-                // What a generator once wrote stands with the results of its run, and is no part of the suites.
-            } else if SUITE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-                files.push(entry.path());
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
+    let not_run = folders.iter().flat_map(|folder| folder.not_run(&files)).collect();
+    Ok(Expanded { files, not_run })
 }
 
 fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {

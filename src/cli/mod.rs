@@ -9,6 +9,7 @@ mod check;
 mod client;
 mod diff;
 mod error;
+mod folder;
 mod follow;
 mod history;
 mod init;

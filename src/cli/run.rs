@@ -440,6 +440,9 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
             note(text);
         }
     };
+    for text in &inputs.not_run {
+        say(text);
+    }
     for warning in inputs.findings().chain(&unread) {
         say(&format!("⚠ {warning}"));
     }

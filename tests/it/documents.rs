@@ -203,3 +203,48 @@ fn where_the_seed_manifest_is() {
     place.write("pin.golden.json", &suite);
     check_rows(&place, &[(&["run", "pin.golden.json", "-n", &agent], 0, &["1/1 passed"], &["seed manifest", "⚠"])]);
 }
+
+/// A folder tells what it did not run: names that are nearly right, files with cases that have no such name, linked folders.
+#[test]
+fn what_a_folder_does_not_run() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let good = format!("[{}]", contract_case("ok", r#"{"responseContains": ["8806"]}"#));
+    let bad = format!("[{}]", contract_case("bad", r#"{"responseContains": ["never said"]}"#));
+    place.write("evals/a.golden.json", &good);
+    let told = ["refunds.gloden.json", "deep/refunds.eval.json", "weather.json", "refunds.ndjson"];
+    for name in told {
+        place.write(&format!("evals/{name}"), &bad);
+    }
+    // Other things have every right to be there.
+    for name in ["seed-manifest.json", "package.json", "a.golden.snapshots.json", "notes.txt"] {
+        place.write(&format!("evals/{name}"), "{}");
+    }
+    place.write("elsewhere/more.golden.json", &bad);
+    place.write("near/only.gloden.json", &bad);
+    std::os::unix::fs::symlink("../elsewhere", place.path().join("evals/linked")).expect("a link");
+    let texts = [
+        "⚠ these files are not run, because eval files in a folder are named *.golden.json, *.labeled.json",
+        "\n    evals/deep/refunds.eval.json\n    evals/refunds.gloden.json\n    evals/refunds.ndjson\n    evals/weather.json\n",
+        "⚠ evals/linked is a linked folder, which is not followed; name it to run what is in it",
+    ];
+    let others = ["seed-manifest", "package.json", "snapshots.json", "notes.txt"];
+    check_rows(
+        &place,
+        &[
+            (&["check", "evals"], 0, &texts, &others),
+            (&["run", "evals", "-n", &agent, "--output-dir", "evals/results"], 0, &texts, &others),
+            // What that run has written is not told either.
+            (&["run", "evals", "-n", &agent, "--output-dir", "evals/results"], 0, &texts, &["evals/results"]),
+            (&["run", "near", "-n", &agent], 4, &["nothing selected", "near/only.gloden.json", "hint:"], &[]),
+            (
+                &["run", "evals", "evals/weather.json", "-n", &agent],
+                1,
+                &["evals/refunds.ndjson"],
+                &["evals/weather.json\n"],
+            ),
+            (&["run", "evals/linked", "-n", &agent], 1, &["0/1 passed"], &["linked folder"]),
+            (&["run", "evals/a.golden.json", "-n", &agent], 0, &["1/1 passed"], &["not run"]),
+        ],
+    );
+}
