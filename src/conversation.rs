@@ -355,6 +355,8 @@ pub enum AgentEventKind {
         call: ToolCall,
         /// Whether the agent waits for the daemon to send the result.
         awaits_result: bool,
+        /// Number of the model turn that asks for it, from 1; 0 when the agent does not say.
+        model_turn: u32,
     },
     /// A tool call ended.
     ToolFinished {
@@ -463,6 +465,8 @@ pub enum Failure {
     Unreachable(String),
     /// The case asked for something this agent, or this daemon, cannot do; the agent was not called.
     Suite(String),
+    /// The agent took more model turns than the call may take, which are so many.
+    MaxTurns(u32),
     /// Somebody cancelled the run.
     Cancelled,
 }
@@ -614,6 +618,8 @@ pub enum CancelReason {
     FailFast,
     /// What comes of the run's gate is decided.
     Decided,
+    /// The agent took more model turns than it may.
+    MaxTurns,
 }
 
 impl CancelReason {
@@ -627,6 +633,7 @@ impl CancelReason {
             Self::Shutdown => "shutdown",
             Self::FailFast => "fail_fast",
             Self::Decided => "decided",
+            Self::MaxTurns => "max_turns",
         }
     }
 }

@@ -309,6 +309,9 @@ pub fn describe(failure: Failure, timeout: Option<&str>) -> (Outcome, Cause, Bla
         Failure::Unreachable(message) => {
             (Outcome::Errored, Cause::Unreachable, Blame::Network, format!("agent unreachable: {message}"))
         }
+        Failure::MaxTurns(most) => {
+            (Outcome::Failed, Cause::MaxTurns, Blame::Agent, format!("max turns ({most}) exceeded"))
+        }
         Failure::Suite(message) => (Outcome::Errored, Cause::Unsupported, Blame::Suite, message),
         Failure::Cancelled => (Outcome::Errored, Cause::Cancelled, Blame::Daemon, "cancelled".to_owned()),
     }

@@ -2,7 +2,7 @@
 //!
 //! [`target`] reads addresses and says which are allowed, [`directory`] knows agents by name, [`agent`] makes calls and
 //! decides when one may be repeated, [`party`] asks simulators and validators, [`generator`] asks for
-//! cases, [`snapshot`] for today's values, [`stream`] holds an agent to the protocol and keeps the record of a call, and [`spans`] are evidence
+//! cases, [`snapshot`] for today's values, [`stream`] holds an agent to the protocol and keeps the record of a call, [`turns`] counts its model turns, and [`spans`] are evidence
 //! of what it did besides what it says.
 
 pub mod agent;
@@ -13,3 +13,4 @@ pub mod snapshot;
 pub mod spans;
 pub mod stream;
 pub mod target;
+pub mod turns;

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::turns::{TurnLimit, Turns};
 use crate::conversation::{
     AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, Transcript, Usage,
 };
@@ -72,9 +73,23 @@ pub struct Recording {
     model: Option<String>,
     leniencies: Vec<Leniency>,
     duration: Duration,
+    turn_limit: Option<TurnLimit>,
+    model_turns: Turns,
 }
 
 impl Recording {
+    /// The record of a call that may take so many model turns; `None`: as many as it likes.
+    #[must_use]
+    pub fn limited_to(turn_limit: Option<TurnLimit>) -> Self {
+        Self { turn_limit, ..Self::default() }
+    }
+
+    /// The most model turns that the call may take, if it took more.
+    #[must_use]
+    pub fn exceeded(&self) -> Option<u32> {
+        self.turn_limit.filter(|limit| self.model_turns.exceed(*limit)).map(|limit| limit.most)
+    }
+
     /// Takes the next event, a frame of `bytes` bytes that came `at` after the start frame was sent.
     ///
     /// # Errors
@@ -120,6 +135,7 @@ impl Recording {
             AgentEventKind::Finished(finished) => self.finish(finished),
             AgentEventKind::Unknown => self.bend(Leniency::UnknownEvent),
         }
+        self.model_turns.take(&event.kind);
         Ok(())
     }
 
@@ -184,6 +200,8 @@ impl Recording {
         }
         let odd = |call: &ToolCall| Some(format!("the arguments of {:?} {}", call.name, call.params.oddity()?));
         warnings.extend(self.tool_calls.iter().filter_map(odd).take(MAX_ODD));
+        let is_told = self.finished.is_some() || self.exceeded().is_some();
+        warnings.extend(self.turn_limit.filter(|_| is_told).and_then(|limit| self.model_turns.remark(limit)));
         let transcript = Transcript {
             response: answer.map_or(self.deltas, Message::text),
             usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
@@ -285,7 +303,7 @@ mod tests {
             outcome: None,
             duration: None,
         };
-        AgentEventKind::ToolStarted { call, awaits_result: false }
+        AgentEventKind::ToolStarted { call, awaits_result: false, model_turn: 0 }
     }
     fn done(id: &str) -> AgentEventKind {
         let outcome = Some(ToolOutcome::Result(None));

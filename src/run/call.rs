@@ -25,6 +25,7 @@ use crate::event::{CallEnd, CaseRef, Payload};
 use crate::peer::agent::{AGENT_MISCONFIGURED, Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
+use crate::peer::turns::TurnLimit;
 use crate::suite::stub::{Answer, Stub};
 use crate::trace::SpanId;
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
@@ -193,7 +194,8 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
 }
 
 async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
-    let mut recording = Recording::default();
+    let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
+    let mut recording = Recording::limited_to(max_model_turns.map(|most| TurnLimit { most, tool_mode }));
     let (mut stream, frames, sent) = match open(call).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
@@ -225,6 +227,9 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
                         results.insert((Instant::now() + delay, calls_answered), result);
                     }
                     Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
+                }
+                if let Some(most) = recording.exceeded() {
+                    break Some((Failure::MaxTurns(most), CancelReason::MaxTurns));
                 }
                 let due = || results.range(..=(Instant::now(), usize::MAX)).count();
                 if results.len() > MAX_WAITING_RESULTS && due() > MAX_WAITING_RESULTS {
@@ -284,7 +289,8 @@ fn status_of(reason: CancelReason) -> i32 {
         | CancelReason::FailFast
         | CancelReason::ProtocolError
         | CancelReason::Shutdown
-        | CancelReason::Decided => Code::Cancelled,
+        | CancelReason::Decided
+        | CancelReason::MaxTurns => Code::Cancelled,
     }
     .into()
 }

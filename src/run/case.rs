@@ -192,9 +192,9 @@ async fn standard(
     started: &Started,
 ) -> Result<CaseResult, LogClosed> {
     let case = &*loaded.case;
-    let (stubs, max_model_turns) = match &case.mode {
-        Mode::Stubbed { stubs, max_turns } => (Some(stubs.as_slice()), Some(*max_turns)),
-        Mode::Single | Mode::Dynamic(_) | Mode::Test(_) => (None, None),
+    let stubs = match &case.mode {
+        Mode::Stubbed { stubs } => Some(stubs.as_slice()),
+        Mode::Single | Mode::Dynamic(_) | Mode::Test(_) => None,
     };
     let invocation = Invocation {
         agent_id: shared.callee.agent_id(),
@@ -210,7 +210,7 @@ async fn standard(
         messages: case.messages.clone(),
         options: shared.options_for(case),
         tool_mode: started.tool_mode,
-        max_model_turns,
+        max_model_turns: case.max_turns,
         budget: started.timeout.duration,
     };
     let exchange =

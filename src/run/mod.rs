@@ -157,7 +157,9 @@ impl Control {
             CancelReason::Shutdown => "the daemon was stopped",
             CancelReason::FailFast => "a case did not pass, and the run is to fail fast",
             CancelReason::Decided => "what comes of the run is decided",
-            CancelReason::User | CancelReason::Budget | CancelReason::ProtocolError => "the run was cancelled",
+            CancelReason::User | CancelReason::Budget | CancelReason::ProtocolError | CancelReason::MaxTurns => {
+                "the run was cancelled"
+            }
         }
     }
 }

@@ -144,6 +144,7 @@ impl Reader<'_> {
             labels: self.labels(json),
             messages: self.input(json),
             mode: self.mode(json),
+            max_turns: self.max_turns(json),
             assertions: expect::read(self, json.get("expect")),
             claims: Vec::new(),
             timeout: None,
@@ -188,23 +189,17 @@ impl Reader<'_> {
         message.map(Message::user).into_iter().collect()
     }
 
+    fn max_turns(&mut self, case: &Json) -> Option<u32> {
+        let given = |key: &str| case.get(key).filter(|value| !matches!(value.value, Value::Null));
+        let Some(turns) = given("maxTurns") else { return given("stubs").map(|_| DEFAULT_MAX_TURNS) };
+        let read = max_turns(turns);
+        if let Err(why) = &read {
+            self.error(turns.line, "maxTurns", why.clone(), None);
+        }
+        read.ok()
+    }
+
     fn mode(&mut self, case: &Json) -> Mode {
-        let max_turns = match case.get("maxTurns").filter(|turns| !matches!(turns.value, Value::Null)) {
-            None => DEFAULT_MAX_TURNS,
-            Some(turns) => match turns.as_f64() {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-                Some(number) if (1.0..=1000.0).contains(&number) && number.fract() == 0.0 => number as u32,
-                _ => {
-                    self.error(
-                        turns.line,
-                        "maxTurns",
-                        format!("must be a whole number from 1 to 1000, not {turns}"),
-                        None,
-                    );
-                    DEFAULT_MAX_TURNS
-                }
-            },
-        };
         let Some(stubs) = case.get("stubs").filter(|stubs| !matches!(stubs.value, Value::Null)) else {
             return Mode::Single;
         };
@@ -216,7 +211,19 @@ impl Reader<'_> {
             stub::read(self, &field, stub).map(|stub| (tool.clone(), stub))
         });
         let stubs = stubs.collect();
-        Mode::Stubbed { stubs, max_turns }
+        Mode::Stubbed { stubs }
+    }
+}
+
+/// Reads a number of model turns.
+///
+/// # Errors
+/// Why it is none.
+pub fn max_turns(turns: &Json) -> Result<u32, String> {
+    match turns.as_f64() {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+        Some(number) if (1.0..=1000.0).contains(&number) && number.fract() == 0.0 => Ok(number as u32),
+        _ => Err(format!("must be a whole number from 1 to 1000, not {turns}")),
     }
 }
 

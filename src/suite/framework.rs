@@ -448,6 +448,7 @@ impl Reader<'_> {
             labels: Labels::default(),
             messages,
             mode,
+            max_turns: None,
             assertions: Vec::new(),
             claims,
             timeout,

@@ -40,9 +40,10 @@ use template::Token;
 use text::{HELD_BYTES, Text};
 use timeout::Timeout;
 
-pub use contract::file_hash;
+pub use contract::{file_hash, max_turns as read_max_turns};
 
-/// Model turns of a stubbed case whose `maxTurns` is not set (Eval Runner Contract, "Eval Case Fields").
+/// Model turns of a stubbed case whose `maxTurns` is not set (Eval Runner Contract, "Eval Case Fields"). The contract gives a case
+/// without stubs none; if its author writes one all the same, it holds as far as the agent's model turns can be counted.
 pub const DEFAULT_MAX_TURNS: u32 = 5;
 
 /// The cases of one suite file.
@@ -90,6 +91,7 @@ impl Suite {
                 labels: Labels::default(),
                 messages: Vec::new(),
                 mode: Mode::Test(test),
+                max_turns: None,
                 assertions: Vec::new(),
                 claims: Vec::new(),
                 timeout: None,
@@ -224,6 +226,8 @@ pub struct Case {
     pub messages: Vec<Message>,
     /// How the case is run.
     pub mode: Mode,
+    /// Most model turns that the agent may take for an answer; `None`: as many as it likes. With stubs there is always a limit.
+    pub max_turns: Option<u32>,
     /// What is asserted, in the order of evaluation; for the Eval Runner Contract.
     pub assertions: Vec<Assertion>,
     /// What is asserted, in the order of the file; for Agent Test Framework V2.
@@ -297,8 +301,6 @@ pub enum Mode {
     Stubbed {
         /// Tool name → what the tool answers, in file order.
         stubs: Vec<(String, Stub)>,
-        /// Most model turns the agent may take.
-        max_turns: u32,
     },
     /// As many calls of the agent as a dialogue with a simulated user takes.
     Dynamic(Dialogue),

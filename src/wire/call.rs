@@ -83,6 +83,7 @@ pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeReque
         CancelReason::Shutdown => (pb::CancelReason::Shutdown, "the daemon stops"),
         CancelReason::FailFast => (pb::CancelReason::FailFast, "another case did not pass"),
         CancelReason::Decided => (pb::CancelReason::FailFast, "what comes of the run is decided"),
+        CancelReason::MaxTurns => (pb::CancelReason::MaxModelTurns, "it took more model turns than it may"),
     };
     let cancel =
         pb::InvokeCancel { reason: reason.into(), message: message.to_owned(), grace: Some(duration_to_proto(grace)) };
@@ -240,8 +241,9 @@ pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
                 ..pb::TextDelta::default()
             }))
         }
-        AgentEventKind::ToolStarted { call, awaits_result } => {
-            Some(Event::ToolStarted(pb::ToolCallStarted { awaits_result: *awaits_result, ..started_to_proto(call) }))
+        AgentEventKind::ToolStarted { call, awaits_result, model_turn } => {
+            let (awaits_result, model_turn) = (*awaits_result, *model_turn);
+            Some(Event::ToolStarted(pb::ToolCallStarted { awaits_result, model_turn, ..started_to_proto(call) }))
         }
         AgentEventKind::ToolFinished { call_id, outcome, duration } => {
             Some(Event::ToolFinished(finished_to_proto(call_id, outcome.as_ref(), *duration)))
@@ -286,8 +288,8 @@ pub fn event_from_proto(event: pb::InvokeResponse) -> Result<AgentEvent, WireErr
             AgentEventKind::TextDelta { text: delta.text, reasoning }
         }
         Some(Event::ToolStarted(started)) => {
-            let awaits_result = started.awaits_result;
-            AgentEventKind::ToolStarted { call: started_from_proto(started), awaits_result }
+            let (awaits_result, model_turn) = (started.awaits_result, started.model_turn);
+            AgentEventKind::ToolStarted { call: started_from_proto(started), awaits_result, model_turn }
         }
         Some(Event::ToolFinished(finished)) => {
             let (call_id, outcome, duration) = finished_from_proto(finished);

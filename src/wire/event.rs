@@ -157,7 +157,9 @@ fn seen_call_from_proto(record: ToolCallRecord) -> Result<ToolCall, WireError> {
 
 fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
     let (failure, message) = failure_to_proto(ended.failure.as_ref());
+    let max_turns = if let Some(Failure::MaxTurns(most)) = ended.failure { most } else { 0 };
     pb::CallEnded {
+        max_turns,
         to: ended.to.clone(),
         digest: ended.digest.clone(),
         failure: failure.into(),
@@ -178,7 +180,7 @@ fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
 fn call_end_from_proto(ended: pb::CallEnded) -> Result<CallEnd, WireError> {
     Ok(CallEnd {
         cancel: cancel_from_proto(ended.cancel()),
-        failure: failure_from_proto(ended.failure(), ended.message),
+        failure: failure_from_proto(ended.failure(), ended.message, ended.max_turns),
         to: ended.to,
         digest: ended.digest,
         response: ended.response,
@@ -203,6 +205,7 @@ fn cancel_to_proto(reason: Option<CancelReason>) -> pb::call_ended::Cancel {
         Some(CancelReason::ProtocolError) => Wire::ProtocolError,
         Some(CancelReason::Shutdown) => Wire::Shutdown,
         Some(CancelReason::Decided) => Wire::Decided,
+        Some(CancelReason::MaxTurns) => Wire::MaxTurns,
     }
 }
 
@@ -216,6 +219,7 @@ const fn cancel_from_proto(reason: pb::call_ended::Cancel) -> Option<CancelReaso
         Wire::ProtocolError => Some(CancelReason::ProtocolError),
         Wire::Shutdown => Some(CancelReason::Shutdown),
         Wire::Decided => Some(CancelReason::Decided),
+        Wire::MaxTurns => Some(CancelReason::MaxTurns),
     }
 }
 
@@ -277,11 +281,12 @@ fn failure_to_proto(failure: Option<&Failure>) -> (pb::call_ended::Failure, Stri
         Some(Failure::Lost(message)) => (Wire::Lost, message.clone()),
         Some(Failure::Unreachable(message)) => (Wire::Unreachable, message.clone()),
         Some(Failure::Suite(message)) => (Wire::Suite, message.clone()),
+        Some(Failure::MaxTurns(_)) => (Wire::MaxTurns, String::new()),
         Some(Failure::Cancelled) => (Wire::Cancelled, String::new()),
     }
 }
 
-fn failure_from_proto(kind: pb::call_ended::Failure, message: String) -> Option<Failure> {
+fn failure_from_proto(kind: pb::call_ended::Failure, message: String, max_turns: u32) -> Option<Failure> {
     use pb::call_ended::Failure as Wire;
     match kind {
         Wire::Unspecified => None,
@@ -291,6 +296,7 @@ fn failure_from_proto(kind: pb::call_ended::Failure, message: String) -> Option<
         Wire::Lost => Some(Failure::Lost(message)),
         Wire::Unreachable => Some(Failure::Unreachable(message)),
         Wire::Suite => Some(Failure::Suite(message)),
+        Wire::MaxTurns => Some(Failure::MaxTurns(max_turns)),
         Wire::Cancelled => Some(Failure::Cancelled),
     }
 }
@@ -588,6 +594,8 @@ mod tests {
             ended(Some(CancelReason::ProtocolError)),
             ended(Some(CancelReason::Shutdown)),
             ended(Some(CancelReason::Decided)),
+            ended(Some(CancelReason::MaxTurns)),
+            Payload::CallEnded(Box::new(CallEnd { failure: Some(Failure::MaxTurns(3)), ..CallEnd::default() })),
             ended(None),
             Payload::SpansRead(Box::new(SpanEvidence {
                 tool_calls: vec![call(Some(ToolOutcome::Result(None))), call(None)],
@@ -619,7 +627,7 @@ mod tests {
             },
             agent(AgentEventKind::Accepted { instance_id: "x".to_owned() }),
             agent(AgentEventKind::TextDelta { text: "x".to_owned(), reasoning: true }),
-            agent(AgentEventKind::ToolStarted { call: call(None), awaits_result: true }),
+            agent(AgentEventKind::ToolStarted { call: call(None), awaits_result: true, model_turn: 2 }),
             agent(AgentEventKind::ToolFinished {
                 call_id: "1".to_owned(),
                 outcome: Some(ToolOutcome::Result(Some(Args::Malformed("{".to_owned())))),

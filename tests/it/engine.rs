@@ -2,6 +2,8 @@
 //!
 //! An agent is a list of [`Step`]s, so that a test reads like what happens on the wire.
 
+mod turns;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,7 +41,11 @@ enum Step {
     Accept,
     Text(&'static str),
     ToolStart(&'static str, &'static str),
+    /// The same with the number of the model turn that asks for it.
+    ToolOfTurn(&'static str, u32),
     ToolEnd(&'static str),
+    /// A call of the model is over.
+    ModelTurn,
     /// Waits for the daemon's result of a tool, and says it as text.
     AwaitResult,
     Answer(&'static str),
@@ -147,6 +153,13 @@ async fn play(
                 awaits_result: true,
                 ..ToolCallStarted::default()
             }),
+            ToolOfTurn(id, model_turn) => Event::ToolStarted(ToolCallStarted {
+                call_id: id.to_owned(),
+                name: "known".to_owned(),
+                model_turn,
+                ..ToolCallStarted::default()
+            }),
+            ModelTurn => Event::ModelTurn(forge::wire::agent::ModelTurn::default()),
             ToolEnd(id) => Event::ToolFinished(ToolCallFinished {
                 call_id: id.to_owned(),
                 outcome: Some(tool_call_finished::Outcome::Result(Json::default())),

@@ -17,6 +17,7 @@
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
+//! - `turn_limits`: `maxTurns` with the programs
 //! - `traces`: what leaves the daemon and comes in as spans, with Arize Phoenix as the receiver, set up by
 //!   `scripts/setup-phoenix.sh`
 
@@ -48,4 +49,5 @@ mod script_tests;
 mod scripts;
 mod support;
 mod traces;
+mod turn_limits;
 mod vectors;

@@ -25,7 +25,7 @@ use crate::run::{Callee, LogClosed, Shared};
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
 use crate::suite::framework::{message_json, read_messages};
-use crate::suite::stub;
+use crate::suite::{DEFAULT_MAX_TURNS, read_max_turns, stub};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, Turn, whole_millis};
 
@@ -202,6 +202,12 @@ impl<'a> Host<'a> {
             Ok(stubs) => stubs,
             Err(why) => return Ok(Err(refusal(format!("{name}: {why}")))),
         };
+        // Without stubs it is an option like any other, of which only the agent knows what it means.
+        let max_turns = stubs.as_ref().and_then(|_| take(&mut options, "maxTurns")).filter(is_given);
+        let max_turns = match max_turns.map(|turns| read_max_turns(&turns)).transpose() {
+            Ok(max_turns) => max_turns.unwrap_or(DEFAULT_MAX_TURNS),
+            Err(why) => return Ok(Err(refusal(format!("{name}: maxTurns {why}")))),
+        };
         let callee = match self.callee(id).await {
             Ok(callee) => callee,
             Err(Ok(failure)) => return Ok(Err(self.failed(failure))),
@@ -230,7 +236,7 @@ impl<'a> Host<'a> {
             messages,
             options: (!options.is_empty()).then(|| JsonText::from(&Json { line: 0, value: Value::Object(options) })),
             tool_mode,
-            max_model_turns: stubs.is_some().then_some(crate::suite::DEFAULT_MAX_TURNS),
+            max_model_turns: stubs.is_some().then_some(max_turns),
             budget: self.budget,
         };
         let messages = invocation.messages.clone();

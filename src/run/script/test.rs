@@ -125,7 +125,7 @@ fn broken_by(broken: pool::Broken, host: &Host<'_>, is_late: bool) -> Broken {
 fn is_trouble(failure: &Failure) -> bool {
     match failure {
         Failure::Unreachable(_) | Failure::Lost(_) | Failure::Suite(_) | Failure::Cancelled => true,
-        Failure::Timeout | Failure::Agent(_) | Failure::Protocol(_) => false,
+        Failure::Timeout | Failure::Agent(_) | Failure::Protocol(_) | Failure::MaxTurns(_) => false,
     }
 }
 

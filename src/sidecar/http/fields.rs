@@ -25,6 +25,9 @@ pub struct Fields {
     /// cases that have some are errored
     #[arg(long = "options-field", value_name = "FIELD", default_value = "options")]
     pub options: Taken,
+    /// The most model turns, in what is sent, where the case has a limit; none: the endpoint takes none, and such cases are errored
+    #[arg(long = "max-turns-field", value_name = "FIELD", default_value = "maxTurns")]
+    pub max_turns: Taken,
     /// The text of the answer
     #[arg(long = "response-field", value_name = "FIELD", default_value = "response")]
     pub response: FieldPath,
@@ -59,6 +62,7 @@ impl Default for Fields {
             messages: Taken::In(FieldPath::key("messages")),
             history: None,
             options: Taken::In(FieldPath::key("options")),
+            max_turns: Taken::In(FieldPath::key("maxTurns")),
             response: FieldPath::key("response"),
             tool_calls: FieldPath::key("toolCalls"),
             tool_name: FieldPath::key("name"),

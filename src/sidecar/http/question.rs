@@ -28,12 +28,12 @@ impl Fields {
     pub(in crate::sidecar) fn check(&self) -> Result<(), &'static str> {
         let nothing = || to_raw_value(&()).ok();
         let mut document = Document::default();
-        let taken = [&self.messages, &self.options].into_iter().filter_map(Taken::field);
+        let taken = [&self.messages, &self.options, &self.max_turns].into_iter().filter_map(Taken::field);
         let mut fields = [&self.message].into_iter().chain(&self.history).chain(taken);
         if fields.all(|field| nothing().is_some_and(|nothing| field.insert(&mut document, nothing))) {
             Ok(())
         } else {
-            Err("--message-field, --messages-field, --history-field and --options-field do not fit into one document; \
+            Err("--message-field and the other fields of what is sent do not fit into one document; \
                  items of lists are numbered from [0] on")
         }
     }
@@ -74,6 +74,14 @@ impl Fields {
                 ));
             };
             put(field, json(&options)?)?;
+        }
+        if let Some(most) = start.max_model_turns {
+            let Taken::In(field) = &self.max_turns else {
+                return Err(format!(
+                    "the case allows {most} model turns, and the endpoint takes no limit (--max-turns-field none)"
+                ));
+            };
+            put(field, json(&most)?)?;
         }
         serde_json::to_vec(&document).map_err(|error| error.to_string())
     }

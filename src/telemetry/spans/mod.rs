@@ -504,6 +504,7 @@ pub(super) const fn failure_kind(failure: &Failure) -> &'static str {
         Failure::Lost(_) => "connection_lost",
         Failure::Unreachable(_) => "unreachable",
         Failure::Suite(_) => "unsupported",
+        Failure::MaxTurns(_) => "max_turns",
         Failure::Cancelled => "cancelled",
     }
 }
@@ -512,6 +513,7 @@ fn failure_text(failure: &Failure) -> &str {
     match failure {
         Failure::Timeout => "the time of the case ran out",
         Failure::Cancelled => "the run was cancelled",
+        Failure::MaxTurns(_) => "the agent took more model turns than it may",
         Failure::Agent(why)
         | Failure::Protocol(why)
         | Failure::Lost(why)

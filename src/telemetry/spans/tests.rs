@@ -177,7 +177,7 @@ fn log(content: bool) -> (Run, Told) {
         2,
         14,
         1,
-        agent(1, AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: true }),
+        agent(1, AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: true, model_turn: 0 }),
     );
     let outcome = ToolOutcome::Result(Some(Json::Json(JsonText::new("{\"sun\": true}").expect("JSON"))));
     let served = Payload::StubServed { call_id: "c1".to_owned(), outcome: outcome.clone(), unstubbed: false };
@@ -198,6 +198,7 @@ fn log(content: bool) -> (Run, Told) {
             AgentEventKind::ToolStarted {
                 call: ToolCall { call_id: "c2".to_owned(), ..tool("book") },
                 awaits_result: false,
+                model_turn: 0,
             },
         ),
     );
@@ -279,7 +280,7 @@ fn log(content: bool) -> (Run, Told) {
         1,
         67,
         1,
-        agent(1, AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false }),
+        agent(1, AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false, model_turn: 0 }),
     );
     let own = Payload::CallEnded(Box::new(CallEnd {
         exports_spans: true,
@@ -324,7 +325,7 @@ fn log(content: bool) -> (Run, Told) {
     log.case("TestTwice", 1, 93, 0, started(ModeKind::ScriptTest));
     let said = |input: &str| Payload::TurnFinished(Turn { input: input.to_owned(), output: "yes".to_owned() });
     for (turn, id, began) in [(1, "i7", 94), (2, "i8", 96)] {
-        let called = AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false };
+        let called = AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false, model_turn: 0 };
         log.case("TestTwice", 1, began, turn, agent(1, called));
         log.case("TestTwice", 1, began + 1, turn, ended(id, began, 1, None));
         log.case("TestTwice", 1, began + 1, turn, said("and?"));
@@ -459,7 +460,13 @@ fn impossible_times() {
     log.case("c", 1, 0, 0, started(ModeKind::Single));
     for elapsed in [Duration::MAX, Duration::ZERO] {
         let said = |kind| Payload::Agent(AgentEvent { seq: 1, elapsed: Some(elapsed), kind });
-        log.case("c", 1, 0, 1, said(AgentEventKind::ToolStarted { call: tool("t"), awaits_result: false }));
+        log.case(
+            "c",
+            1,
+            0,
+            1,
+            said(AgentEventKind::ToolStarted { call: tool("t"), awaits_result: false, model_turn: 0 }),
+        );
         let ended =
             AgentEventKind::ToolFinished { call_id: "c1".to_owned(), outcome: None, duration: Some(Duration::MAX) };
         log.case("c", 1, 0, 1, Payload::Agent(AgentEvent { seq: 1, elapsed: None, kind: ended }));
@@ -521,7 +528,7 @@ fn attributes_and_steps_are_bounded() {
         let call = ToolCall { call_id: number.to_string(), name: long.clone(), ..tool("t") };
         let params = Arguments::Given(Json::Malformed(long.clone()));
         let call = ToolCall { params, ..call };
-        log.case("c", 1, 0, 1, agent(1, AgentEventKind::ToolStarted { call, awaits_result: false }));
+        log.case("c", 1, 0, 1, agent(1, AgentEventKind::ToolStarted { call, awaits_result: false, model_turn: 0 }));
     }
     log.case("c", 1, 1, 1, ended("i", 0, 1, Some(Failure::Agent(long.clone()))));
     let mut grouper = Grouper::new(&run(true), Style::default());

@@ -28,6 +28,7 @@ class CancelReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCEL_REASON_FAIL_FAST: _ClassVar[CancelReason]
     CANCEL_REASON_PROTOCOL_ERROR: _ClassVar[CancelReason]
     CANCEL_REASON_SHUTDOWN: _ClassVar[CancelReason]
+    CANCEL_REASON_MAX_MODEL_TURNS: _ClassVar[CancelReason]
 TOOL_MODE_UNSPECIFIED: ToolMode
 TOOL_MODE_LIVE: ToolMode
 TOOL_MODE_STUB: ToolMode
@@ -38,6 +39,7 @@ CANCEL_REASON_BUDGET: CancelReason
 CANCEL_REASON_FAIL_FAST: CancelReason
 CANCEL_REASON_PROTOCOL_ERROR: CancelReason
 CANCEL_REASON_SHUTDOWN: CancelReason
+CANCEL_REASON_MAX_MODEL_TURNS: CancelReason
 
 class DescribeRequest(_message.Message):
     __slots__ = ("agent_id", "min_revision", "max_revision", "daemon_version", "host_capabilities")
