@@ -12,6 +12,7 @@ use crate::event::{Payload, Run, SuiteInfo};
 use crate::report::{printable, repeats};
 use crate::stats::{Tally, fisher};
 use crate::suite::identity::{Identity, pair};
+use crate::verdict::baseline::AGENTS;
 use crate::verdict::gate::{ALPHA, CaseTally, Gate, Rate, judge};
 use crate::verdict::{CaseResult, Outcome, Standing};
 use crate::wire::control::Detail;
@@ -232,7 +233,7 @@ fn differences(before: &Run, now: &Run, suites: &[(&SuiteInfo, &SuiteInfo)]) -> 
     let card = |run: &Run| run.agent.clone().unwrap_or_default();
     let (then, today) = (card(before), card(now));
     let repeats = |run: &Run| run.spec.repeats.to_string();
-    let evidence = |run: &Run| run.spec.replay.as_ref().map_or("agents", |replay| &replay.run_id).to_owned();
+    let evidence = |run: &Run| run.spec.replay.as_ref().map_or(AGENTS, |replay| &replay.run_id).to_owned();
     let edited: Vec<_> = suites.iter().filter(|(then, now)| then.eval_file_hash != now.eval_file_hash).collect();
     let hashes = |of: &dyn Fn(&(&SuiteInfo, &SuiteInfo)) -> String| {
         edited.iter().map(|pair| of(pair)).collect::<Vec<_>>().join(" ")

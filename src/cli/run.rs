@@ -299,6 +299,10 @@ pub(super) struct RunArgs {
     #[arg(skip)]
     prices: Prices,
 
+    /// The run that is judged again, whose cases these are; a flag of nobody
+    #[arg(skip)]
+    recorded: Option<Box<Run>>,
+
     /// The folder of the project's settings, if it has some
     #[arg(skip)]
     settings: Option<PathBuf>,
@@ -332,7 +336,8 @@ impl RunArgs {
     }
 
     /// Arguments for a run that asks the same of the same agents as an earlier one.
-    pub(super) fn like(paths: Vec<String>, spec: &RunSpec) -> Self {
+    pub(super) fn like(paths: Vec<String>, run: Run) -> Self {
+        let spec = &run.spec;
         // Those that are only an address are added again.
         let agent = spec.targets.iter().filter(|(id, url)| id != url).cloned().collect();
         Self {
@@ -354,6 +359,7 @@ impl RunArgs {
             tag: spec.tags.clone(),
             takes_no_snapshot: true,
             prices: spec.prices.clone(),
+            recorded: Some(Box::new(run)),
             ..Self::default()
         }
     }
@@ -494,7 +500,7 @@ async fn run_on(
         inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?;
     }
     let cases = match &args.failed {
-        None => Vec::new(),
+        None => args.recorded.as_deref().map(|run| previous::same(run, &inputs.suites)).unwrap_or_default(),
         Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
     };
     // In a file: a bundle may be larger than memory.

@@ -13,7 +13,7 @@ use super::run::outputs::report;
 use super::run::read_run;
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
-use crate::report::{printable, repeats, summary};
+use crate::report::{printable, printable_json, repeats, summary};
 use crate::wire::control as pb;
 use crate::wire::run::time_to_proto;
 
@@ -48,6 +48,10 @@ pub(super) enum RunsCommand {
         /// Only runs before then
         #[arg(long, value_name = "TIME", value_parser = time)]
         until: Option<Timestamp>,
+
+        /// Print a line of JSON for each
+        #[arg(long)]
+        json: bool,
     },
     /// Show a run; of one that is over, the summary that `run` printed
     Show {
@@ -124,7 +128,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
 pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
     match command {
-        RunsCommand::List { limit, agent, suite, outcome, label, since, until } => {
+        RunsCommand::List { limit, agent, suite, outcome, label, since, until, json } => {
             let filter = pb::ListRunsRequest {
                 agent_id: agent.unwrap_or_default(),
                 suite: suite.unwrap_or_default(),
@@ -134,7 +138,7 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
                 until: until.map(time_to_proto),
                 ..pb::ListRunsRequest::default()
             };
-            list(&client, limit, &filter).await
+            list(&client, limit, &filter, json).await
         }
         RunsCommand::Pause { run_id } => update(&client, &run_id, Some(true), None).await,
         RunsCommand::Resume { run_id } => update(&client, &run_id, Some(false), None).await,
@@ -173,7 +177,7 @@ async fn update(
     Ok(Exit::Passed)
 }
 
-async fn list(client: &Client, limit: usize, filter: &pb::ListRunsRequest) -> Result<Exit, CliError> {
+async fn list(client: &Client, limit: usize, filter: &pb::ListRunsRequest, json: bool) -> Result<Exit, CliError> {
     let mut page_token = String::new();
     let mut runs: Vec<Run> = Vec::new();
     while runs.len() < limit {
@@ -192,9 +196,37 @@ async fn list(client: &Client, limit: usize, filter: &pb::ListRunsRequest) -> Re
         note("no runs");
     }
     for run in runs {
-        print(&format!("{}\n", line(&run)))?;
+        print(&format!("{}\n", if json { printable_json(&json_line(&run)) } else { line(&run) }))?;
     }
     Ok(Exit::Passed)
+}
+
+/// A run as JSON, in the words of its results.
+fn json_line(run: &Run) -> String {
+    let Run { totals, spec, .. } = run;
+    let labels: serde_json::Map<_, _> =
+        spec.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+    let line = serde_json::json!({
+        "runId": run.run_id,
+        "kind": if spec.replay.is_some() { "replay" } else { "run" },
+        "replayOf": spec.replay.as_ref().map(|replay| &replay.run_id),
+        "state": run.state.name(),
+        "paused": run.paused,
+        "exitCode": run.state.is_final().then(|| run.exit_code()),
+        "createdAt": run.created_at.to_string(),
+        "finishedAt": run.finished_at.map(|at| at.to_string()),
+        "agentId": spec.agent_id,
+        "labels": labels,
+        "suites": run.suites.iter().map(|suite| suite.path.as_str()).collect::<Vec<_>>(),
+        "totalCases": totals.total,
+        "passed": totals.passed,
+        "failed": totals.failed,
+        "errored": totals.errored,
+        "notRun": totals.not_run,
+        "skipped": totals.skipped,
+        "flaky": totals.flaky,
+    });
+    line.to_string()
 }
 
 fn line(run: &Run) -> String {
@@ -205,7 +237,9 @@ fn line(run: &Run) -> String {
     let labels = run.spec.labels.iter().map(|(key, value)| format!("{key}={value}"));
     let agent = std::iter::once(run.spec.agent_id.clone()).chain(labels).collect::<Vec<_>>().join("  ");
     let agent = printable(&agent);
-    format!("{}  {time}  {state:<10}  {counts:>9}  {agent}", run.run_id)
+    // It says nothing about the agent of today.
+    let replay = run.spec.replay.as_ref().map(|replay| format!("  (replay of {})", printable(&replay.run_id)));
+    format!("{}  {time}  {state:<10}  {counts:>9}  {agent}{}", run.run_id, replay.unwrap_or_default())
 }
 
 async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {

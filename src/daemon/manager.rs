@@ -27,6 +27,7 @@ use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, su
 use crate::script::pool::Pool;
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Change, Store, StoreError, Stored};
+use crate::suite::Suite;
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
@@ -277,7 +278,7 @@ impl Manager {
                     let snapshot = snapshot.map_err(|_| CreateError::Died)??;
                     plan.data = Arc::new(Data { seed: plan.data.seed.clone(), snapshot });
                 }
-                Some(Arc::new(evidence(&self.store, replay).await?))
+                Some(Arc::new(evidence(&self.store, replay, &plan.suites).await?))
             }
         };
         let agent = match self.directory.find(&spec.agent_id, &spec.targets) {
@@ -484,8 +485,8 @@ impl Manager {
     }
 }
 
-/// What an earlier run recorded.
-async fn evidence(store: &Arc<Store>, replay: &Replay) -> Result<Evidence, StoreError> {
+/// What an earlier run recorded of these suites.
+async fn evidence(store: &Arc<Store>, replay: &Replay, suites: &[Arc<Suite>]) -> Result<Evidence, StoreError> {
     let Replay { run_id, asks_validators } = replay;
     let run = store.run(run_id).await?;
     if !run.state.is_final() {
@@ -509,7 +510,7 @@ async fn evidence(store: &Arc<Store>, replay: &Replay) -> Result<Evidence, Store
                 .boxed()
         }
     };
-    Ok(Evidence::new(run_id.clone(), *asks_validators, run.agent, index, Box::new(read)))
+    Ok(Evidence::new(&run, *asks_validators, index, suites, Box::new(read)))
 }
 
 /// The events of a case from one number to another.

@@ -139,7 +139,7 @@ pub(super) async fn validator(
         let asking = Asking::begin(shared, PartyRole::Validator, id, party.as_ref(), &digest, &belongs, told);
         let voted = match (&party, recorded) {
             (Some(party), _) => unless_cancelled(shared, voted(party, &asked, &belongs)).await,
-            (None, Some(recorded)) => Some(voted_then(recorded, id, &case, &digest).await),
+            (None, Some(recorded)) => Some(voted_then(recorded, id, &case, &digest, belongs.turn).await),
             (None, None) => None,
         };
         let (said, usage) = match &voted {
@@ -192,8 +192,8 @@ async fn voted(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Resul
 }
 
 /// The vote that a validator gave in the run that is replayed.
-async fn voted_then(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str) -> Result<Vote, String> {
-    match evidence.said(id, digest, case).await {
+async fn voted_then(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str, turn: u32) -> Result<Vote, String> {
+    match evidence.said(id, digest, case, turn).await {
         Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
         Ok(Said::Input(..) | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
         Err(why) => Err(format!("{why}; --validators asks it now")),

@@ -279,7 +279,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
     let party = case.shared.parties.get(&simulator.agent).filter(|_| case.shared.evidence.is_none());
     let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, party, &digest, &belongs, told);
     let input = match &case.shared.evidence {
-        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref).await {
+        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref, turn).await {
             Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last, usage: None }),
             Ok(Said::Vote { .. } | Said::Silence(_) | Said::Cancelled) => {
                 Err(simulator_error("it judged then, and spoke not"))

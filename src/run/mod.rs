@@ -40,7 +40,7 @@ use crate::suite::template::Data;
 use crate::suite::{Case, Suite};
 use crate::trace::RunTrace;
 use crate::usage::Price;
-use crate::verdict::baseline::{Baseline, Comparison, Setting};
+use crate::verdict::baseline::{AGENTS, Baseline, Comparison, Setting};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing};
 pub use ask::with_test_mode;
 use gate::GateWatch;
@@ -545,14 +545,14 @@ async fn compare(
     card: &AgentCard,
     journal: &Journal,
 ) -> Result<Vec<Option<Comparison>>, LogClosed> {
-    let infos = journal.current().suites;
+    let run = journal.current();
     let chosen = chosen(suites, baselines);
     for left in baselines.iter().filter(|it| !chosen.iter().flatten().any(|other| std::ptr::eq(*it, *other))) {
         let text = format!("the baseline {} also holds {}, which is no part of this run", left.run_id, named(left));
         journal.run(Payload::Warning(text)).await?;
     }
     let mut comparisons = Vec::new();
-    for ((suite, info), baseline) in suites.iter().zip(&infos).zip(chosen) {
+    for ((suite, info), baseline) in suites.iter().zip(&run.suites).zip(chosen) {
         if baseline.is_none() && !baselines.is_empty() {
             journal.run(Payload::Warning(nothing_compared(suite, baselines))).await?;
         }
@@ -560,7 +560,7 @@ async fn compare(
             let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
             let in_order = suite.cases.iter().map(|case| case.id.as_str());
             let current = in_order.filter_map(|id| Some((id, journal.standing(&suite.path, id)?)));
-            baseline.compare(current, |id| ids.contains(id), &setting(info, card))
+            baseline.compare(current, |id| ids.contains(id), &setting(info, card, &run.spec))
         }));
     }
     Ok(comparisons)
@@ -591,7 +591,7 @@ fn nothing_compared(suite: &Suite, baselines: &[Baseline]) -> String {
 }
 
 /// What a suite is run with.
-fn setting(suite: &SuiteInfo, card: &AgentCard) -> Setting {
+fn setting(suite: &SuiteInfo, card: &AgentCard, spec: &RunSpec) -> Setting {
     let today = suite.staleness.as_ref();
     Setting {
         path: suite.path.clone(),
@@ -601,6 +601,7 @@ fn setting(suite: &SuiteInfo, card: &AgentCard) -> Setting {
         description_hash: today.and_then(|today| today.description_hash.clone()).unwrap_or_default(),
         tool_version: today.and_then(|today| today.tool_version.clone()).unwrap_or_default(),
         registry_size: today.map(|today| today.registry_size.to_string()).unwrap_or_default(),
+        evidence: spec.replay.as_ref().map_or(AGENTS, |replay| &replay.run_id).to_owned(),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Evidence of an earlier run in place of agents: what they answered then to what they are sent now.
 //!
 //! What came of every call is logged with a digest of what was sent and to whom, and so is every answer of a simulator or validator. A run
-//! that replays looks its own questions up by that; what was never asked has no answer, and its case cannot be judged. Of the
+//! that replays looks its own questions up by that, among those of the same execution: of the same case in the same suite and the same
+//! repetition, in the attempt that its verdict was about. What was never asked there has no answer, and its case cannot be judged; what
+//! was never run then has no verdict now, for the same reason. Nothing is tried again, as the same answer would come. Of the
 //! earlier log only an index is held; what is needed of it is read when it is.
+
+mod index;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,13 +19,20 @@ use sha2::{Digest as _, Sha256};
 
 use super::LogClosed;
 use super::call::Call;
-use crate::conversation::{AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message};
-use crate::event::{CaseRef, Payload, RunEvent, Said};
+use crate::conversation::{
+    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, Transcript,
+};
+use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::Recording;
+use crate::suite::Suite;
+use crate::suite::identity::{Identity, pair};
 use crate::suite::stub::Stub;
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
 use crate::wire::party::{Judgement, NextInput};
+pub use index::Index;
+use index::{Came, Ended, Key, Place, Then, Turns, key};
 
 /// Reads the events of a case in the earlier log, from one number to another.
 pub type ReadLog =
@@ -36,6 +47,8 @@ pub struct Evidence {
     /// The agent, as it described itself then.
     pub card: Option<AgentCard>,
     index: Index,
+    /// What the suites of now were called then.
+    suites: HashMap<String, Arc<str>>,
     read: ReadLog,
     /// How often a case asked the same again, where it was answered several times.
     asked: Mutex<HashMap<(CaseRef, Key), usize>>,
@@ -47,82 +60,87 @@ impl fmt::Debug for Evidence {
     }
 }
 
-/// Where an earlier log holds what: what was sent to whom, and where the answer stands.
-#[derive(Debug, Default)]
-pub struct Index {
-    places: HashMap<Key, Vec<Place>>,
-    /// Where the events of the next call of each case begin.
-    next: HashMap<CaseRef, u64>,
-    snapshot: Option<JsonText>,
-}
-
-/// To whom, and the digest of what.
-type Key = (Arc<str>, Arc<str>);
-
-/// Where an answer stands.
-#[derive(Debug, Clone)]
-struct Place {
-    case: CaseRef,
-    turn: u32,
-    first: u64,
-    last: u64,
-}
-
-impl Index {
-    /// Takes the next event of the log.
-    pub fn take(&mut self, event: &RunEvent) {
-        if let Payload::SnapshotTaken(values) = &event.payload {
-            self.snapshot = Some(values.clone());
-        }
-        let Some(case) = &event.case else { return };
-        let (to, digest, first) = match &event.payload {
-            Payload::CaseStarted { .. } => {
-                self.next.insert(case.clone(), event.sequence);
-                return;
-            }
-            Payload::AttemptFinished(_) | Payload::CaseFinished(_) => {
-                self.next.remove(case);
-                return;
-            }
-            // One that was cancelled has no answer to play back.
-            Payload::CallEnded(ended) if ended.failure == Some(Failure::Cancelled) => {
-                self.next.insert(case.clone(), event.sequence + 1);
-                return;
-            }
-            Payload::CallEnded(ended) => {
-                let first = self.next.insert(case.clone(), event.sequence + 1);
-                (&ended.to, &ended.digest, first.unwrap_or(event.sequence))
-            }
-            // What was not said then is not said again: it may be now.
-            Payload::PartySaid(party) if matches!(party.said, Said::Silence(_) | Said::Cancelled) => return,
-            Payload::PartySaid(party) => (&party.by, &party.digest, event.sequence),
-            _ => return,
-        };
-        let place = Place { case: case.clone(), turn: event.turn, first, last: event.sequence };
-        self.places.entry((Arc::from(to.as_str()), Arc::from(digest.as_str()))).or_default().push(place);
-    }
-
-    /// The answers that fit best, in their order: those of the same case and repetition, else of the case in another file, else of
-    /// another repetition, else of any case. Of several attempts the last one counts.
-    fn find(&self, key: &Key, case: &CaseRef) -> Vec<&Place> {
-        let Some(places) = self.places.get(key) else { return Vec::new() };
-        let tiers: [&dyn Fn(&CaseRef) -> bool; 4] = [
-            &|then| then.suite == case.suite && then.case_id == case.case_id && then.repeat == case.repeat,
-            &|then| then.case_id == case.case_id && then.repeat == case.repeat,
-            &|then| then.case_id == case.case_id,
-            &|_| true,
-        ];
-        // The log is in the order of time: the last one that fits is of the last attempt.
-        let best = tiers.iter().find_map(|fits| places.iter().rfind(|place| fits(&place.case)));
-        best.map(|best| places.iter().filter(|place| place.case == best.case).collect()).unwrap_or_default()
-    }
-}
-
 impl Evidence {
-    /// Evidence of a run whose log is indexed.
+    /// Evidence of a run whose log is indexed, for these suites.
     #[must_use]
-    pub fn new(run_id: String, asks_validators: bool, card: Option<AgentCard>, index: Index, read: ReadLog) -> Self {
-        Self { run_id, asks_validators, card, index, read, asked: Mutex::default() }
+    pub fn new(run: &Run, asks_validators: bool, index: Index, suites: &[Arc<Suite>], read: ReadLog) -> Self {
+        let now: Vec<Identity<'_>> = suites.iter().map(|suite| suite.identity()).collect();
+        let then: Vec<Identity<'_>> = run.suites.iter().map(|suite| suite.identity(index.ids(&suite.path))).collect();
+        let called = |(suite, paired): (&Arc<Suite>, Option<(usize, _)>)| {
+            Some((suite.path.clone(), Arc::from(run.suites[paired?.0].path.as_str())))
+        };
+        let suites = suites.iter().zip(pair(&now, &then)).filter_map(called).collect();
+        let (run_id, card) = (run.run_id.clone(), run.agent.clone());
+        Self { run_id, asks_validators, card, index, suites, read, asked: Mutex::default() }
+    }
+
+    /// The execution of then that is the same as one of now, in the attempt that its verdict was about.
+    fn then(&self, case: &CaseRef) -> Option<CaseRef> {
+        let suite = self.suites.get(&*case.suite)?;
+        let attempt = self.executions(case).get(case.repeat.max(1) as usize - 1)?.attempt;
+        Some(CaseRef { suite: Arc::clone(suite), attempt, ..case.clone() })
+    }
+
+    fn executions(&self, case: &CaseRef) -> &[Then] {
+        let suite = self.suites.get(&*case.suite);
+        suite.map(|suite| self.index.executions(suite, &case.case_id)).unwrap_or_default()
+    }
+
+    /// What comes of a case of which nothing is recorded that could be judged; `None`: something is. `is_script`: the case is a script,
+    /// which may need nothing of it.
+    pub(super) fn without_record(&self, case: &CaseRef, is_script: bool) -> Option<CaseResult> {
+        let Self { run_id, .. } = self;
+        let missing = |why: String| {
+            let (outcome, cause, transcript) = (Outcome::Errored, Cause::Unsupported, Transcript::default());
+            CaseResult::without_assertions(outcome, cause, Blame::Suite, why, transcript)
+        };
+        let Some(suite) = self.suites.get(&*case.suite) else {
+            return Some(missing(format!("the run {run_id} ran no suite {}", case.suite)));
+        };
+        let executions = self.executions(case);
+        let number = executions.len();
+        if number == 0 {
+            return Some(missing(format!("the run {run_id} ran no case {:?} of {suite}", &*case.case_id)));
+        }
+        let Some(Then { came, .. }) = executions.get(case.repeat.max(1) as usize - 1) else {
+            let times = if number == 1 { "once".to_owned() } else { format!("{number} times") };
+            return Some(missing(format!(
+                "the run {run_id} ran this case {times}: it has no repetition {}",
+                case.repeat
+            )));
+        };
+        let ended = match came {
+            Came::Judged => return None,
+            Came::Nothing => {
+                let why = format!("the run {run_id} ended before this case did");
+                return Some(CaseResult::not_run(Cause::Cancelled, Blame::Daemon, &why));
+            }
+            Came::Without(ended) => ended,
+        };
+        let is_silent = self.then(case).is_none_or(|then| self.index.turns(&then) == Turns::default());
+        match (ended.outcome, ended.cause, &ended.error) {
+            // It is switched on now, so somebody wants to know.
+            (Outcome::Skipped, None, None) => {
+                Some(missing(format!("the run {run_id} did not send it: it was switched off")))
+            }
+            (Outcome::Skipped, ..) | (_, Some(Cause::Cancelled), _) => Some(self.carried(ended)),
+            _ => (is_silent && !is_script).then(|| self.carried(ended)),
+        }
+    }
+
+    /// How a case ended then, for it ends so again.
+    fn carried(&self, ended: &Ended) -> CaseResult {
+        let error = ended.error.as_deref().unwrap_or_default();
+        let said = if ended.replayed {
+            error.to_owned()
+        } else if let Some(why) = error.strip_prefix("not run: ") {
+            format!("not run in the run {} either: {why}", self.run_id)
+        } else {
+            format!("not sent in the run {}, or not to its end: {error}", self.run_id)
+        };
+        let (cause, blame) = (Cause::Cancelled, Blame::Daemon);
+        let result = CaseResult::without_assertions(ended.outcome, cause, blame, said, Transcript::default());
+        CaseResult { cause: ended.cause, blame: ended.blame, ..result }
     }
 
     /// The agent as it was, which could do whatever it was asked to do.
@@ -147,27 +165,33 @@ impl Evidence {
         format!("the run {} holds no answer: {what}", self.run_id)
     }
 
-    /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and so on.
-    fn place(&self, to: &str, digest: &str, case: &CaseRef) -> Option<&Place> {
-        let key: Key = (Arc::from(to), Arc::from(digest));
-        let places = self.index.find(&key, case);
-        if places.len() < 2 {
-            return places.first().copied();
-        }
+    /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and so on. Without one:
+    /// how often it was asked then.
+    fn place(&self, case: &CaseRef, then: &CaseRef, key: &Key) -> Result<Place, usize> {
+        let places = self.index.find(then, key.clone());
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = asked.entry((case.clone(), key)).or_insert(0);
-        let place = places.get(*times).or(places.last()).copied();
+        let times = asked.entry((case.clone(), key.clone())).or_insert(0);
         *times += 1;
-        place
+        places.get(*times - 1).copied().ok_or(places.len())
     }
 
     /// What an agent answered to a call; its events are written to the log of this run, too.
     pub(super) async fn call(&self, call: &Call<'_>, to: &str, digest: &str) -> Result<Exchange, LogClosed> {
         let miss = |what: &str| Exchange { failure: Some(Failure::Suite(self.miss(what))), ..Exchange::default() };
-        let Some(place) = self.place(to, digest, call.case) else {
-            return Ok(miss("the agent was sent something else then"));
+        let Some(then) = self.then(call.case) else { return Ok(miss("it was not run then")) };
+        let turn = call.invocation.turn;
+        let place = match self.place(call.case, &then, &key(to, digest)) {
+            Ok(place) => place,
+            Err(times) => {
+                return Ok(miss(&match (self.index.turns(&then).called, times) {
+                    (0, _) => "nothing was sent to the agent then".to_owned(),
+                    (ended, _) if turn > ended => format!("it ended after turn {ended} then, and this is turn {turn}"),
+                    (_, 0) => "the agent was sent something else then".to_owned(),
+                    (_, times) => format!("the agent was sent this only {} then", times_of(times)),
+                }));
+            }
         };
-        let events = match (self.read)(place.case.clone(), place.first, place.last).await {
+        let events = match (self.read)(then, place.first, place.last).await {
             Ok(events) => events,
             Err(why) => return Ok(miss(&why)),
         };
@@ -183,17 +207,35 @@ impl Evidence {
     /// What a simulator or validator said to a question.
     ///
     /// # Errors
-    /// When it was not asked that, or the log cannot be read.
-    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef) -> Result<Said, String> {
-        let miss = || self.miss(&format!("{by:?} was asked something else then"));
-        let place = self.place(by, digest, case).ok_or_else(miss)?;
-        let events = (self.read)(place.case.clone(), place.first, place.last).await?;
+    /// When it was not asked that, did not answer, or the log cannot be read.
+    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef, turn: u32) -> Result<Said, String> {
+        let then = self.then(case).ok_or_else(|| self.miss("it was not run then"))?;
+        let key = key(by, digest);
+        let place = self.place(case, &then, &key).map_err(|times| {
+            let ended = self.index.turns(&then).said;
+            let is_behind = (1..turn).contains(&ended);
+            self.miss(&match (self.index.silence(&then, key), times) {
+                (Some(why), _) => format!("{by:?} gave none then ({why})"),
+                (None, 1..) => format!("{by:?} was asked this only {} then", times_of(times)),
+                (None, 0) if is_behind => {
+                    format!("{by:?} was asked nothing after turn {ended} then, and this is turn {turn}")
+                }
+                (None, 0) if !self.index.was_asked(&then, by) => format!("{by:?} was not asked then"),
+                (None, 0) => format!("{by:?} was asked something else then"),
+            })
+        })?;
+        let events = (self.read)(then, place.first, place.last).await?;
         let said = events.iter().find_map(|event| match &event.payload {
             Payload::PartySaid(party) => Some(party.said.clone()),
             _ => None,
         });
-        said.ok_or_else(miss)
+        said.ok_or_else(|| self.miss("its log is not what it was"))
     }
+}
+
+/// How often, in words.
+fn times_of(number: usize) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
 /// A call as its events tell it; `None`: they do not tell its end.
@@ -293,11 +335,8 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
     use crate::conversation::ToolMode;
-    use crate::event::{PartyRole, PartySaid};
     use crate::json::Json;
     use crate::suite::stub::read_all;
 
@@ -349,35 +388,5 @@ mod tests {
         for other in [r#"{"weather": {"sun": true}}"#, r#"{"weather": {"$error": "no"}}"#, r#"{"other": 1}"#] {
             assert_ne!(digest_of_call(&invocation(), Some(&stubs(other))), digest, "{other}");
         }
-    }
-
-    /// What nobody waited for then is not played back: it may be asked now.
-    #[test]
-    fn what_was_cancelled_has_no_answer() {
-        let case = CaseRef { suite: "s".into(), case_id: "c".into(), repeat: 1, attempt: 1 };
-        let mut index = Index::default();
-        for (sequence, said) in (1..).zip([
-            Said::Vote { passed: true, reason: String::new(), score: None, reply: String::new() },
-            Said::Silence("no".to_owned()),
-            Said::Cancelled,
-        ]) {
-            let said = PartySaid {
-                role: PartyRole::Validator,
-                by: "judge".to_owned(),
-                digest: "d".to_owned(),
-                said,
-                request_id: String::new(),
-                began: None,
-                duration: Duration::ZERO,
-                endpoint: String::new(),
-                usage: None,
-                asked: None,
-            };
-            let payload = Payload::PartySaid(Box::new(said));
-            index.take(&RunEvent { sequence, at: Timestamp::default(), case: Some(case.clone()), turn: 1, payload });
-        }
-        let key: Key = ("judge".into(), "d".into());
-        let places: Vec<u64> = index.find(&key, &case).iter().map(|place| place.first).collect();
-        assert_eq!(places, [1]);
     }
 }

@@ -410,17 +410,18 @@ impl Database {
         query.fetch_all(&self.pool).await?.iter().map(|row| get(row, 0)).collect()
     }
 
-    /// The verdicts on cases of that id, in one suite or in all, newest run first.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first, behind so many.
     pub(super) async fn history(
         &self,
         case_id: &str,
         suite: Option<&str>,
         limit: usize,
+        behind: usize,
     ) -> Result<Vec<CaseRow>, StoreError> {
         let in_suite = if suite.is_some() { " AND suite = $2" } else { "" };
         let sql = format!(
             "SELECT run_id, suite, case_id, repetition, attempt, outcome, cause, blame, flaky, duration_ms, at FROM cases \
-             WHERE case_id = $1{in_suite} ORDER BY run_id DESC, suite, repetition LIMIT {limit}"
+             WHERE case_id = $1{in_suite} ORDER BY run_id DESC, suite, repetition LIMIT {limit} OFFSET {behind}"
         );
         let mut query = sqlx::query(AssertSqlSafe(sql)).bind(case_id.to_owned());
         if let Some(suite) = suite {

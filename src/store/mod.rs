@@ -385,12 +385,33 @@ impl Store {
         }
     }
 
-    /// The verdicts on cases of that id, in one suite or in all, newest run first.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first. Those on answers that were played back say nothing
+    /// new about the agent, and are left out.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn history(&self, case_id: &str, suite: Option<&str>, limit: usize) -> Result<Vec<CaseRow>, StoreError> {
-        self.database.history(case_id, suite, limit).await
+        let mut replays: HashMap<String, bool> = HashMap::new();
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let rows = self.database.history(case_id, suite, limit, looked_at).await?;
+            looked_at += rows.len();
+            let is_last = rows.len() < limit;
+            for row in rows {
+                if !replays.contains_key(&row.run_id) {
+                    let is_replay = self.run(&row.run_id).await.is_ok_and(|run| run.spec.replay.is_some());
+                    replays.insert(row.run_id.clone(), is_replay);
+                }
+                let is_replay = replays.get(&row.run_id).copied().unwrap_or_default();
+                found.extend((!is_replay).then_some(row));
+                if found.len() == limit {
+                    return Ok(found);
+                }
+            }
+            if is_last {
+                return Ok(found);
+            }
+        }
     }
 
     /// The bundles that runs use.

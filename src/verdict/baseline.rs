@@ -36,6 +36,9 @@ pub struct BaselineCase {
     pub tally: Tally,
 }
 
+/// Where answers come from that are nobody's recorded ones.
+pub const AGENTS: &str = "agents";
+
 /// What a suite was run with, as far as its result tells; empty where it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setting {
@@ -53,6 +56,8 @@ pub struct Setting {
     pub tool_version: String,
     /// Number of tools.
     pub registry_size: String,
+    /// Where its answers come from: `agents`, or the id of the run whose recorded answers were judged.
+    pub evidence: String,
 }
 
 impl Setting {
@@ -71,6 +76,7 @@ impl Setting {
             description_hash: text("metadata", "descriptionHash"),
             tool_version: text("metadata", "toolVersion"),
             registry_size: text("metadata", "registrySize"),
+            evidence: json.get("replayOf").and_then(Json::as_str).unwrap_or(AGENTS).to_owned(),
         }
     }
 
@@ -85,6 +91,7 @@ impl Setting {
             ("another description of the tool", &before.description_hash, &now.description_hash),
             ("another version of the tool", &before.tool_version, &now.tool_version),
             ("another number of tools", &before.registry_size, &now.registry_size),
+            ("other evidence", &before.evidence, &now.evidence),
         ];
         let differ = pairs.iter().filter(|(_, then, now)| !then.is_empty() && !now.is_empty() && then != now);
         differ.map(|(what, then, now)| format!("{what} ({then}, now {now})")).collect()

@@ -18,6 +18,7 @@
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
 //! - `turn_limits`: `maxTurns` with the programs
+//! - `unrecorded`: recorded answers judged again, where nothing was recorded
 //! - `traces`: what leaves the daemon and comes in as spans, with Arize Phoenix as the receiver, set up by
 //!   `scripts/setup-phoenix.sh`
 
@@ -50,4 +51,5 @@ mod scripts;
 mod support;
 mod traces;
 mod turn_limits;
+mod unrecorded;
 mod vectors;

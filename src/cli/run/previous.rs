@@ -7,7 +7,7 @@ use super::earlier;
 use crate::cli::client::Client;
 use crate::cli::follow::Follower;
 use crate::cli::{CliError, Exit};
-use crate::event::Payload;
+use crate::event::{Payload, Run};
 use crate::json::{Json, Value};
 use crate::suite::Suite;
 use crate::suite::identity::{Identity, pair};
@@ -63,6 +63,21 @@ pub(super) async fn not_passed(
         return Err(CliError::new(Exit::NothingSelected, message));
     }
     Ok(cases)
+}
+
+/// The cases of `suites` that an earlier run was of, if it was of some only; else none.
+pub(super) fn same(run: &Run, suites: &[Suite]) -> Vec<(String, String)> {
+    let ids = |path: &str| {
+        run.spec.cases.iter().filter(|(suite, _)| suite == path).map(|(_, id)| id.as_str()).collect::<Vec<_>>()
+    };
+    let then: Vec<Identity<'_>> = run.suites.iter().map(|suite| suite.identity(ids(&suite.path))).collect();
+    let now: Vec<Identity<'_>> = suites.iter().map(Suite::identity).collect();
+    let pairs = suites.iter().zip(pair(&now, &then));
+    let cases = |(suite, paired): (&Suite, Option<(usize, _)>)| {
+        let ids = paired.map(|(earlier, _)| then[earlier].ids.clone()).unwrap_or_default();
+        ids.into_iter().map(|id| (suite.path.clone(), id.to_owned())).collect::<Vec<_>>()
+    };
+    pairs.flat_map(cases).collect()
 }
 
 /// The suites of a run, as soon as it is over. What was left out as asked did not fail.

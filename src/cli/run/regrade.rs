@@ -59,7 +59,7 @@ pub(in crate::cli) async fn regrade(daemon: Option<String>, args: RegradeArgs) -
         note(&format!("judging what was recorded in run {} ({when}); no agent is called", recorded.run_id));
     }
     let again = RunArgs {
-        replay: Some(recorded.run_id),
+        replay: Some(recorded.run_id.clone()),
         validators: args.validators,
         strict: args.strict,
         all_assertions: args.all_assertions,
@@ -67,7 +67,7 @@ pub(in crate::cli) async fn regrade(daemon: Option<String>, args: RegradeArgs) -
         output_dir: args.output_dir,
         output: args.output,
         quiet: args.quiet,
-        ..RunArgs::like(args.suites, &recorded.spec)
+        ..RunArgs::like(args.suites, recorded)
     };
     Box::pin(run(daemon, again)).await
 }
