@@ -9,6 +9,7 @@ pub mod agent;
 pub mod directory;
 pub mod generator;
 pub mod party;
+pub mod plain;
 pub mod snapshot;
 pub mod spans;
 pub mod stream;

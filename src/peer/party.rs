@@ -1,7 +1,7 @@
 //! The other parties of a case: who plays the user, and who judges.
 //!
 //! A party that does not implement the service for it is asked as a plain agent, with the JSON contract of Agent Test
-//! Framework V2: it gets the question as one message of JSON and answers with JSON, which may stand in a fenced block.
+//! Framework V2: it gets the question as one message of JSON and answers with JSON, which [`super::plain`] reads.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use tonic::{Code, Response, Status};
 
 use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
+use super::plain::{Spoken, Verdict, input_in, verdict_in};
 use super::stream::Recording;
 use super::target::Target;
 use crate::conversation::{
-    Arguments, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript, Usage,
+    Arguments, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript,
 };
 use crate::event::CaseRef;
-use crate::json::blocks::json_in;
-use crate::json::{Json, Value, write_string};
+use crate::json::{Json, write_string};
 use crate::trace::{RunTrace, SpanId, TraceHeaders};
 use crate::wire::agent as pb;
 use crate::wire::agent::simulator_client::SimulatorClient;
@@ -25,8 +25,7 @@ use crate::wire::agent::validator_client::ValidatorClient;
 use crate::wire::bounded::Unread;
 use crate::wire::call::{event_from_proto, start_to_proto, trace_to_proto};
 use crate::wire::party::{
-    Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, score_in_range,
-    vote_from_proto,
+    Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, vote_from_proto,
 };
 use crate::wire::value::{duration_to_proto, shorten};
 
@@ -108,9 +107,9 @@ impl Agent {
         match reached(belongs, ask).await? {
             Ok(answer) => input_from_proto(answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
-                let (json, _, usage) = self.ask_in_json(belongs, &simulator_question(asked), asked.options).await?;
-                let input = json.get("input").and_then(Json::as_str).filter(|input| !input.is_empty());
-                let is_last = matches!(json.get("goal_achieved"), Some(Json { value: Value::Bool(true), .. }));
+                let question = simulator_question(asked);
+                let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
+                let Spoken { input, is_last } = input_in(&response).map_err(Silence::Failed)?;
                 Ok(Input { message: input.map(Message::user), is_last, usage })
             }
             Err(status) => Err(self.failed(&status)),
@@ -132,16 +131,9 @@ impl Agent {
             Ok(answer) => vote_from_proto(&answer.into_inner()).map_err(Silence::Failed),
             Err(status) if status.code() == Code::Unimplemented => {
                 let question = validator_question(asked);
-                let (json, reply, usage) = self.ask_in_json(belongs, &question, asked.options).await?;
-                let passed = ["passed", "pass"].iter().find_map(|key| match json.get(key).map(|value| &value.value) {
-                    Some(Value::Bool(passed)) => Some(*passed),
-                    _ => None,
-                });
-                let passed = passed.ok_or_else(|| Silence::Failed("its answer holds no verdict".to_owned()))?;
-                let reason = ["reason", "message"].iter().find_map(|key| json.get(key).and_then(Json::as_str));
-                let score = json.get("score").and_then(Json::as_f64).and_then(score_in_range);
-                let reason = shorten(reason.unwrap_or_default());
-                Ok(Vote { passed, reason, score, reply: shorten(&reply), usage })
+                let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
+                let Verdict { passed, reason, score } = verdict_in(&response).map_err(Silence::Failed)?;
+                Ok(Vote { passed, reason: shorten(&reason), score, reply: shorten(&response), usage })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -182,21 +174,6 @@ impl Agent {
             }
             code => Silence::Failed(format!("{} answered with {code:?}: {}", self.url, shorten(status.message()))),
         }
-    }
-
-    /// Asks a plain agent, and reads the JSON in its answer; the answer comes along, and what it consumed.
-    async fn ask_in_json(
-        &self,
-        belongs: &Belongs,
-        question: &str,
-        options: &Json,
-    ) -> Result<(Json, String, Option<Usage>), Silence> {
-        let Transcript { response: text, usage, .. } = self.ask_plainly(belongs, question, options).await?;
-        if let Some(json) = json_in(&text).filter(|json| matches!(json.value, Value::Object(_))) {
-            return Ok((json, text, usage));
-        }
-        let beginning: String = text.chars().take(200).collect();
-        Err(Silence::Failed(format!("it answered with no JSON object: {beginning:?}")))
     }
 
     /// Asks a plain agent one message.

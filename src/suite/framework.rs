@@ -22,6 +22,7 @@ use super::{
     Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, bad_id, of_file, stem,
 };
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
+use crate::json::blocks::{Block, blocks};
 use crate::json::{Json, Value};
 
 /// Turns of a dialogue when the case says nothing.
@@ -339,12 +340,26 @@ impl<R: BufRead> Objects<R> {
     }
 }
 
-/// The cases in the answer of a plain agent that was asked for some: a list of them, alone or as `cases`, or one after the
-/// other as in a file; in a fenced block or as the whole answer. What is no JSON ends it.
+/// The cases in the answer of a plain agent that was asked for some: lists of them, alone or as `cases`, or one after the other as
+/// in a file; as the whole answer, or in its fenced blocks, of which one that is there twice counts once. What is no JSON ends a
+/// block, and an object that nothing of a case stands in is none.
 #[must_use]
 pub fn cases_in(answer: &str) -> Vec<Json> {
-    let fenced = fenced_block(answer);
-    let text = fenced.as_deref().unwrap_or(answer);
+    if answer.trim_start().starts_with(['{', '[']) {
+        return cases_of(answer);
+    }
+    let may_hold = |block: &Block<'_>| ["", "json", "jsonl", "ndjson"].contains(&&*block.tag.to_ascii_lowercase());
+    let mut lists: Vec<Vec<Json>> = Vec::new();
+    for list in blocks(answer).filter(may_hold).map(|block| cases_of(block.text)) {
+        if !lists.contains(&list) {
+            lists.push(list);
+        }
+    }
+    lists.into_iter().flatten().collect()
+}
+
+/// The cases in a text of JSON values.
+fn cases_of(text: &str) -> Vec<Json> {
     let mut objects = Objects::new(text.as_bytes(), 1);
     let mut cases = Vec::new();
     while let Some(Ok(Object { json, .. })) = objects.next() {
@@ -352,22 +367,14 @@ pub fn cases_in(answer: &str) -> Vec<Json> {
             Some(Json { value: Value::Array(items), .. }) => cases.extend(items.iter().cloned()),
             _ => match json.value {
                 Value::Array(items) => cases.extend(items),
-                Value::Object(_) => cases.push(json),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+                Value::Object(_) if json.members().iter().any(|(key, _)| CASE_KEYS.contains(&key.as_str())) => {
+                    cases.push(json);
+                }
+                Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             },
         }
     }
     cases
-}
-
-/// The first fenced block of an answer that does not begin with JSON itself.
-fn fenced_block(answer: &str) -> Option<String> {
-    if answer.trim_start().starts_with(['{', '[']) {
-        return None;
-    }
-    let mut lines = answer.split_inclusive('\n').skip_while(|line| !line.trim_start().starts_with("```"));
-    lines.next()?;
-    Some(lines.take_while(|line| !line.trim_start().starts_with("```")).collect())
 }
 
 /// How many more objects and lists a line opens than it closes.
@@ -754,6 +761,9 @@ mod tests {
             ("{\"id\":\"a\"}\n{\n\"id\":\"b\"}\n", 2),
             ("Here they are:\n```jsonl\n{\"id\":\"a\"}\n// and\n{\"id\":\"b\"}\n```\nBye", 2),
             ("```json\n[{\"id\":\"a\"}]", 1),
+            ("One:\n```json\n{\"id\":\"a\"}\n```\nTwo: ```json {\"id\":\"b\", \"input\": \"```\"} ```", 2),
+            ("```json\n[{\"id\":\"a\"}]\n```\nAgain:\n```\n[{\"id\":\"a\"}]\n```", 1),
+            ("```sh\nls\n```\n```\n{\"note\": 1}\n```\n```json\n[{\"id\":\"a\"}, {\"id\":\"b\"}]\n```", 2),
             ("{\"id\":\"a\"}\nand that was it", 1),
             ("I cannot do that.", 0),
             ("", 0),

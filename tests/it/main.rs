@@ -11,6 +11,7 @@
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
 //! - `durable`: what a daemon keeps
 //! - `evidence`: what is known of an agent's answer and its tool calls, from whichever source, and what is not
+//! - `plain`: judges and users that are asked as plain agents
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `same_name`: suites that share a tool's name, a file's name or ids
@@ -39,6 +40,7 @@ mod http;
 mod http_requests;
 mod large;
 mod modules;
+mod plain;
 mod processes;
 mod programs;
 mod python;

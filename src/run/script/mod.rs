@@ -15,12 +15,12 @@ use crate::check::framework::Reply;
 use crate::conversation::{Arguments, JsonText, Message, Payload, Role, ToolCall, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::peer::directory::Directory;
+use crate::peer::plain::{Verdict, verdict_of};
 use crate::script::pool::{Broken, Call as ScriptCall, Called, Pool};
 use crate::script::source::Scripts;
 use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
 use crate::verdict::{Opinion, whole_millis};
-use crate::wire::party::score_in_range;
 use crate::wire::value::shorten;
 
 /// Most bytes of what a script returns, or asks with.
@@ -181,8 +181,6 @@ fn read(answer: &Json) -> Option<(bool, String, Option<f64>)> {
     if let Value::Bool(passed) = answer.value {
         return Some((passed, String::new(), None));
     }
-    let first = |keys: [&str; 2]| keys.into_iter().find_map(|key| answer.get(key));
-    let Some(Json { value: Value::Bool(passed), .. }) = first(["passed", "pass"]) else { return None };
-    let reason = first(["reason", "message"]).and_then(Json::as_str).unwrap_or_default();
-    Some((*passed, shorten(reason), answer.get("score").and_then(Json::as_f64).and_then(score_in_range)))
+    let Verdict { passed, reason, score } = verdict_of(answer).ok()??;
+    Some((passed, shorten(&reason), score))
 }
