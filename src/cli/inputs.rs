@@ -109,19 +109,22 @@ impl Generator {
         }
         let (mut count, mut focus) = (Self::COUNT, String::new());
         for (key, param) in params {
-            match (key.as_str(), param) {
+            match (key.as_str(), &param) {
                 ("count", Param::Number(number)) => {
-                    let in_range = u32::try_from(number).ok().filter(|n| (1..=Self::MAX_COUNT).contains(n));
+                    let whole: Option<i64> = number.parse().ok();
+                    let whole = whole.ok_or_else(|| refuse(format!("count must be a whole number, not {number}")))?;
+                    let in_range = u32::try_from(whole).ok().filter(|n| (1..=Self::MAX_COUNT).contains(n));
                     let why = || refuse(format!("count must be from 1 to {}, not {number}", Self::MAX_COUNT));
                     count = in_range.ok_or_else(why)?;
                 }
-                ("count", Param::Text(text)) => return Err(refuse(format!("count must be a number, not {text:?}"))),
-                ("focus", Param::Text(text)) => focus = text,
-                ("focus", Param::Number(number)) => focus = number.to_string(),
-                (_, Param::Number(number)) => generator.params.push((key, number.to_string())),
+                ("count", _) => {
+                    return Err(refuse(format!("count must be a number, not {:?}", param.to_string())));
+                }
+                ("focus", _) => focus = param.to_string(),
+                (_, Param::Number(_) | Param::Bool(_)) => generator.params.push((key, param.to_string())),
                 (_, Param::Text(text)) => {
                     let mut json = String::new();
-                    crate::json::write_string(&text, &mut json);
+                    crate::json::write_string(text, &mut json);
                     generator.params.push((key, json));
                 }
             }
@@ -139,6 +142,11 @@ impl Inputs {
         let mut tests = Vec::new();
         for source in sources {
             match Source::parse(source) {
+                Source::Message(text) if text.is_empty() => {
+                    return Err(CliError::new(Exit::Usage, "-i names nothing: its value is empty").hint(
+                        "a variable that is not set? An empty message is a case with \"input\": \"\" in a file",
+                    ));
+                }
                 // Whatever a text looks like, a file of that name is meant.
                 Source::Message(text) if !Path::new(&text).exists() => messages.push(text),
                 Source::Message(path) | Source::File(path) => paths.push(path),

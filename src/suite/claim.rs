@@ -289,7 +289,8 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
         None => "equals",
         Some((_, Some(name))) => name,
         Some((name, None)) => {
-            reader.error(name.line, format_args!("{place}.type"), must_be("a text", name), None);
+            let message = format!("there is no assertion of the type {}: it {}", short(name), must_be("a text", name));
+            reader.error(name.line, format_args!("{place}.type"), message, None);
             return None;
         }
     };
@@ -394,11 +395,8 @@ fn kind(name: &str, entry: &Json, pool: &mut Pool) -> Result<ClaimKind, String> 
             ClaimKind::Agent { agent: reference("use", "agents:")?, options }
         }
         "script" => {
-            let script = match text("use")? {
-                Some(_) => reference("use", "scripts:")?,
-                None => needed("script")?.to_owned(),
-            };
-            ClaimKind::Script { script, options: options() }
+            let key = if given(entry, "use").is_some() { "use" } else { "script" };
+            ClaimKind::Script { script: reference(key, "scripts:")?, options: options() }
         }
         "snapshot" => {
             ClaimKind::Snapshot { compare: compare(text("compare")?, given(entry, "ignore"))?, stored: Stored::Missing }
@@ -522,4 +520,14 @@ pub(super) fn given<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
 /// What a value should have been, in words.
 pub(super) fn must_be(wanted: &str, value: &Json) -> String {
     format!("must be {wanted}, not {}", value.kind())
+}
+
+/// A value in a message: its JSON, or the beginning of it.
+pub(super) fn short(value: &Json) -> String {
+    const MOST: usize = 100;
+    let text = value.stringify();
+    match text.char_indices().nth(MOST) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
 }

@@ -92,6 +92,10 @@ impl Reader<'_> {
         let file_name = path.rsplit('/').next().unwrap_or(path);
         let by_name = file_name.split('.').skip(1).find_map(Tier::named).unwrap_or(Tier::Golden);
         let Some(metadata) = metadata else { return (stem(path).to_owned(), by_name) };
+        if !matches!(metadata.value, Value::Object(_)) {
+            // Staleness would be taken for checked.
+            self.error(metadata.line, "metadata", format!("must be an object or null, not {}", metadata.kind()), None);
+        }
         self.warn_unknown(metadata, "metadata.", METADATA_KEYS);
         let tier = match metadata.get("tier").map(|tier| (tier, tier.as_str().and_then(Tier::named))) {
             None => by_name,
@@ -274,6 +278,21 @@ evals/faq.labeled.json, line 1, case "a", owner: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.text: unknown key, ignored
 evals/faq.labeled.json, line 1, case "a", input.message: there is no text to send, so the case cannot be run"#;
         assert_eq!(warnings.join("\n"), expected);
+    }
+
+    #[test]
+    fn metadata_is_an_object_or_null() {
+        let read = |metadata: &str| {
+            let text = format!(r#"{{"metadata": {metadata}, "cases": [{{"id": "a"}}]}}"#);
+            parse("faq.golden.json", text.as_bytes(), &Defaults::default())
+                .map(drop)
+                .map_err(|errors| errors.to_string())
+        };
+        assert_eq!((read("null"), read("{}")), (Ok(()), Ok(())));
+        for metadata in ["\"x\"", "[]", "0", "false", "[{}]"] {
+            let expected = "faq.golden.json, line 1, metadata: must be an object or null, not ";
+            assert!(read(metadata).is_err_and(|why| why.starts_with(expected)), "{metadata}");
+        }
     }
 
     #[test]

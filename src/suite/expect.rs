@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::assertion::{Assertion, Operand, ParamAssertion, ParamCheck};
+use super::claim::{must_be, short};
 use super::error::did_you_mean;
 use super::pattern::JsPattern;
 use super::reader::Reader;
@@ -281,7 +282,8 @@ impl Reader<'_> {
             match value.map(|value| (value, value.as_str())) {
                 Some((_, Some(text))) => Some(text.to_owned()),
                 Some((value, None)) => {
-                    self.must_be(&format_args!("{field}.{key}"), value, "a text");
+                    let message = format!("{} {}", short(value), must_be("a text", value));
+                    self.error(value.line, format_args!("{field}.{key}"), message, None);
                     None
                 }
                 None => {

@@ -439,13 +439,7 @@ impl Reader<'_> {
             }
         };
         let hooks = Hooks { before: self.hook(json, "before"), after: self.hook(json, "after") };
-        let options = given(json, "options").filter(|options| {
-            let is_object = matches!(options.value, Value::Object(_));
-            if !is_object {
-                self.error(options.line, "options", must_be("an object", options), None);
-            }
-            is_object
-        });
+        let (options, metadata) = (self.object(json, "options"), self.object(json, "metadata"));
         let mode = if is_dynamic { Mode::Dynamic(self.dialogue(json, defaults)) } else { Mode::Single };
         let claims = claim::read(self, "", json, ["assertions", "assert"]);
         (self.errors.len() == errors).then(|| Case {
@@ -462,7 +456,18 @@ impl Reader<'_> {
             skip,
             options: options.map(JsonText::from),
             hooks,
-            metadata: given(json, "metadata").map(JsonText::from),
+            metadata: metadata.map(JsonText::from),
+        })
+    }
+
+    /// A member that is an object, if it is given.
+    fn object<'j>(&mut self, json: &'j Json, key: &str) -> Option<&'j Json> {
+        given(json, key).filter(|value| {
+            let is_object = matches!(value.value, Value::Object(_));
+            if !is_object {
+                self.error(value.line, key, must_be("an object", value), None);
+            }
+            is_object
         })
     }
 
@@ -490,18 +495,17 @@ impl Reader<'_> {
         }
     }
 
-    /// `messages`, else `input`, which is a text, a message, or a list of messages.
+    /// `messages`, else `input`, which is a text, a message, or a list of messages. An empty list is no history, and an empty
+    /// text is an input: users do send nothing.
     fn messages(&mut self, json: &Json) -> Vec<Message> {
-        if let Some(messages) = given(json, "messages") {
+        if let Some(messages) =
+            given(json, "messages").filter(|list| list.as_array().is_none_or(|list| !list.is_empty()))
+        {
             return self.message_list("messages", messages);
         }
         match given(json, "input").map(|input| (input, &input.value)) {
             None => Vec::new(),
-            Some((_, Value::String(text))) => Some(text)
-                .filter(|text| !text.is_empty())
-                .map(|text| Message::user(text.as_str()))
-                .into_iter()
-                .collect(),
+            Some((_, Value::String(text))) => vec![Message::user(text.as_str())],
             Some((input, Value::Object(_))) => self.message("input", input).into_iter().collect(),
             Some((input, Value::Array(_))) => self.message_list("input", input),
             Some((input, _)) => {
@@ -752,6 +756,82 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a case sends, or why it is refused.
+    fn sent(members: &str) -> Result<Vec<String>, String> {
+        let text = format!("{{\"id\": \"a\", {members}}}");
+        let suite = super::super::parse("t.jsonl", text.as_bytes(), &Defaults::default());
+        let case = suite.map_err(|errors| errors.to_string())?.load(0).expect("it is held");
+        Ok(case.messages.iter().map(Message::text).collect())
+    }
+
+    #[test]
+    fn what_is_an_input_and_what_is_none() {
+        let texts = |texts: &[&str]| Ok(texts.iter().map(|text| (*text).to_owned()).collect());
+        for (members, expected) in [
+            (r#""input": "hi""#, texts(&["hi"])),
+            (r#""input": """#, texts(&[""])),
+            (r#""input": " ""#, texts(&[" "])),
+            (r#""input": "hi", "messages": []"#, texts(&["hi"])),
+            (r#""input": "", "messages": []"#, texts(&[""])),
+            (r#""input": "hi", "messages": null"#, texts(&["hi"])),
+            (r#""input": [{"role": "user", "content": "a"}], "messages": []"#, texts(&["a"])),
+            (r#""input": "hi", "messages": [{"role": "user", "content": ""}]"#, texts(&[""])),
+        ] {
+            assert_eq!(sent(members), expected, "{members}");
+        }
+        for members in [r#""messages": []"#, r#""input": []"#, r#""input": null"#, r#""input": [], "messages": []"#] {
+            assert!(sent(members).is_err_and(|why| why.contains("needs an input or messages")), "{members}");
+        }
+        assert!(sent(r#""input": "hi", "messages": {}"#).is_err_and(|why| why.contains("must be a list of messages")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value() {
+        for (members, why) in [
+            (
+                r#""assertions": [{"type": 5, "value": "x"}]"#,
+                "assertions[0].type: there is no assertion of the type 5: it must be a text, not a number",
+            ),
+            (
+                r#""assert": {"type": ["contains"], "value": "x"}"#,
+                r#"assert[0].type: there is no assertion of the type ["contains"]: it must be a text, not a list"#,
+            ),
+            (r#""assertions": [{"type": true, "value": "x"}]"#, "there is no assertion of the type true"),
+            (r#""metadata": "x""#, "metadata: must be an object, not a text"),
+            (r#""metadata": []"#, "metadata: must be an object"),
+            (r#""metadata": 0"#, "metadata: must be an object"),
+        ] {
+            let refused = sent(&format!("\"input\": \"x\", {members}"));
+            assert!(refused.clone().is_err_and(|text| text.contains(why)), "{members}: {refused:?}");
+        }
+        assert!(sent(r#""input": "x", "metadata": null"#).is_ok() && sent(r#""input": "x", "metadata": {}"#).is_ok());
+    }
+
+    #[test]
+    fn scripts_are_named_with_their_prefix_under_either_key() {
+        for (assertion, script) in [
+            (r#""use": "scripts:tests.ok""#, Some("tests.ok")),
+            (r#""script": "scripts:tests.ok""#, Some("tests.ok")),
+            (r#""use": "scripts:a", "script": "scripts:b""#, Some("a")),
+            (r#""use": null, "script": "scripts:b""#, Some("b")),
+            (r#""use": "tests.ok""#, None),
+            (r#""script": "tests.ok""#, None),
+            (r#""script": "agents:tests.ok""#, None),
+            (r#""script": "scripts:""#, None),
+            (r#""script": 5"#, None),
+        ] {
+            let text = format!(r#"{{"id": "a", "input": "x", "assertions": [{{"type": "script", {assertion}}}]}}"#);
+            let suite = super::super::parse("t.jsonl", text.as_bytes(), &Defaults::default()).expect("it is read");
+            let case = suite.load(0).expect("it is held");
+            let named = match &case.claims[0].kind {
+                ClaimKind::Script { script, .. } => Some(script.as_str()),
+                _ => None,
+            };
+            assert_eq!(named, script, "{assertion}");
+            assert_eq!(suite.broken.len(), usize::from(script.is_none()), "{assertion}");
+        }
+    }
 
     #[test]
     fn cases_are_found_where_agents_put_them() {

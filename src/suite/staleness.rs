@@ -38,7 +38,7 @@ pub fn staleness(metadata: Option<&Json>, tool_name: &str, registry: &Registry) 
     let tool = registry.tool(tool_name);
     let registry_size = registry.tools.len();
     let mut result = Staleness {
-        tool_version: tool.map(|tool| tool.version.clone()).filter(|version| !version.is_empty()),
+        tool_version: tool.map(|tool| tool.version.trim().to_owned()).filter(|version| !version.is_empty()),
         description_hash: tool
             .filter(|tool| !registry.undescribed.contains(&tool.name))
             .map(|tool| file_hash(tool.description.as_bytes())),
@@ -46,7 +46,7 @@ pub fn staleness(metadata: Option<&Json>, tool_name: &str, registry: &Registry) 
         ..Staleness::default()
     };
     let Some(metadata) = metadata.filter(|metadata| !metadata.members().is_empty()) else { return result };
-    let recorded = |key: &str| metadata.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
+    let recorded = |key: &str| metadata.get(key).and_then(Json::as_str);
     let mut warn = |text: String, short: String| result.warnings.push(StalenessWarning { text, short });
 
     if tool.is_none() {
@@ -58,7 +58,8 @@ pub fn staleness(metadata: Option<&Json>, tool_name: &str, registry: &Registry) 
             format!("Tool {tool_name} is not in the registry"),
         );
     }
-    if let (Some(recorded), Some(current)) = (recorded("descriptionHash"), &result.description_hash)
+    if let (Some(recorded), Some(current)) =
+        (recorded("descriptionHash").filter(|hash| !hash.is_empty()), &result.description_hash)
         && recorded != current
     {
         result.stale = true;
@@ -83,7 +84,8 @@ pub fn staleness(metadata: Option<&Json>, tool_name: &str, registry: &Registry) 
             format!("Registry growth (generated: {recorded} tools, current: {registry_size})"),
         );
     }
-    if let (Some(recorded), Some(current)) = (recorded("toolVersion"), &result.tool_version)
+    // An empty version was recorded, and is none that a tool can have.
+    if let (Some(recorded), Some(current)) = (recorded("toolVersion").map(str::trim), &result.tool_version)
         && is_other_major(recorded, current)
     {
         warn(
@@ -203,6 +205,39 @@ mod tests {
         assert_eq!(short, expected);
         let gone = staleness(Some(&metadata), "other", &registry);
         assert_eq!(gone.warnings[0].short, "Tool other is not in the registry");
+    }
+
+    #[test]
+    fn versions_are_compared_without_the_white_space_around_them() {
+        for (recorded, current, warning) in [
+            (" 1.2.0\n", "1.9.0", None),
+            ("1.2.0", "\t1.9.0 ", None),
+            ("latest ", " latest", None),
+            (
+                " 1.2.0 ",
+                " 2.0.0 ",
+                Some("Tool t is version 2.0.0, evals were generated for 1.2.0. Schema may have changed."),
+            ),
+            ("", "1.0.0", Some("Tool t is version 1.0.0, evals were generated for . Schema may have changed.")),
+            ("  ", "0", Some("Tool t is version 0, evals were generated for . Schema may have changed.")),
+            ("", "latest", Some("Tool t is version latest, evals were generated for . Schema may have changed.")),
+            ("1.0.0", "  ", None),
+        ] {
+            let metadata = Json { line: 1, value: Value::Object(vec![("toolVersion".to_owned(), text(recorded))]) };
+            let mut tool = vec![("name".to_owned(), text("t"))];
+            tool.push(("version".to_owned(), text(current)));
+            let tools = Json { line: 1, value: Value::Array(vec![Json { line: 1, value: Value::Object(tool) }]) };
+            let (registry, _) =
+                Registry::read("r.json", &|_| Some(tools.stringify().into_bytes())).expect("a registry");
+            let result = staleness(Some(&metadata), "t", &registry);
+            let texts: Vec<&str> = result.warnings.iter().map(|warning| warning.text.as_str()).collect();
+            assert_eq!(texts, Vec::from_iter(warning), "{recorded:?} {current:?}");
+            assert!(!result.stale);
+        }
+    }
+
+    fn text(text: &str) -> Json {
+        Json { line: 1, value: Value::String(text.to_owned()) }
     }
 
     #[test]

@@ -248,3 +248,20 @@ fn what_a_folder_does_not_run() {
         ],
     );
 }
+
+/// What a generator is told stands behind its name like the query of an address.
+#[test]
+fn generators_that_are_asked_for_the_impossible() {
+    let place = Place::new();
+    place.write("metadata.golden.json", r#"{"metadata": "weather", "cases": []}"#);
+    check_rows(
+        &place,
+        &[
+            (&["run", "-i", "agents:x?count=1.5", "-n", "a"], 2, &["count must be a whole number, not 1.5"], &[]),
+            (&["run", "-i", "agents:x?count=true", "-n", "a"], 2, &["count must be a number, not \"true\""], &[]),
+            (&["run", "-i", "agents:x?count=%31%30%30%30%31", "-n", "a"], 2, &["not 10001"], &[]),
+            (&["run", "-i", "", "-n", "a"], 2, &["-i names nothing: its value is empty", "hint:"], &[]),
+            (&["run", "metadata.golden.json", "-n", "a"], 2, &["metadata: must be an object or null, not a text"], &[]),
+        ],
+    );
+}

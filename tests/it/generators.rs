@@ -41,6 +41,10 @@ fn generated_cases_are_run_and_kept() {
             for key in ["test_mode", "target_agent", "count", "focus", "depth"] {
                 assert!(options.metadata.contains_key(key), "{key}: {options:?}");
             }
+            for (key, json) in [("rate", "1.5"), ("deep", "true"), ("where", "\"S\u{e3}o Paulo & more\"")] {
+                let told = options.metadata.get(key).and_then(|value| value.form.as_ref());
+                assert_eq!(told, Some(&json::Form::Raw(json.as_bytes().to_vec())), "{key}: {options:?}");
+            }
             let messages = vec![
                 case(&good("one")),
                 case("{\"id\": \"two\"}"),
@@ -55,7 +59,7 @@ fn generated_cases_are_run_and_kept() {
             (messages, Ok(()))
         })
         .start();
-    let source = "agents:writer?count=8&focus=edge cases&depth=2";
+    let source = "agents:writer?count=8&focus=edge%20cases&depth=2&rate=1.5&deep=true&where=S%C3%A3o+Paulo+%26+more";
     let writer = format!("writer={}", agent.url);
     let base = ["run", "-i", source, "-i", "t.jsonl", "-n", &agent.url, "--agent", &writer, "--output-dir", "out"];
     let ended = place.run(&base);

@@ -249,7 +249,8 @@ pub(crate) fn source(vector: &Vector) -> Result<Answer, Unanswered> {
     };
     let params = params.into_iter().map(|(key, param)| {
         let value = match param {
-            Param::Number(number) => json!(number),
+            Param::Number(number) => serde_json::from_str(&number).unwrap(),
+            Param::Bool(value) => json!(value),
             Param::Text(text) => json!(text),
         };
         (key, value)
