@@ -29,6 +29,9 @@ pub const MAX_RETRIES: u32 = 100;
 /// Most executions of a run.
 const MAX_EXECUTIONS: usize = 10_000_000;
 
+/// How long an agent may be away during a run when nothing else is said: longer than a restart, and less than a case.
+pub const AGENT_GONE_AFTER: Duration = Duration::from_secs(10);
+
 /// The request for a run, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSpec {
@@ -96,6 +99,8 @@ pub struct RunSpec {
     pub trace_url: Option<String>,
     /// Traces hold what was said, and what tools were given and gave.
     pub capture_content: bool,
+    /// How long nobody may answer at the agent's address, once it was reached, before the run ends; `None`: what the daemon says.
+    pub agent_gone_after: Option<Duration>,
 }
 
 /// Recorded answers in place of agents.
@@ -144,6 +149,7 @@ impl RunSpec {
             trace_parent: None,
             trace_url: None,
             capture_content: false,
+            agent_gone_after: None,
         }
     }
 

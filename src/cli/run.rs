@@ -144,6 +144,11 @@ pub(super) struct RunArgs {
     #[arg(long, help_heading = "Gate")]
     to_the_end: bool,
 
+    /// End the run when nobody answers at the agent's address for so long, once it was reached [default: what the daemon
+    /// says, 10s unless it says otherwise]
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
+    agent_gone_after: Option<Timeout>,
+
     /// Try a case so many times again that could not be judged, for trouble with the connection, the simulator or a
     /// validator
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -525,6 +530,7 @@ async fn run_on(
         fail_fast: args.fail_fast,
         repeats: args.runs.unwrap_or(1),
         retries: args.retries,
+        agent_gone_after: args.agent_gone_after.as_ref().map(|time| time.duration),
         retry_failed: args.retry_failed,
         update_snapshots: args.update_snapshots,
         tiers: args.tier.clone(),
@@ -717,6 +723,9 @@ fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
     let Some(trouble) = run.trouble() else { return Ok(()) };
     let error = CliError::new(Exit::CouldNotRun, trouble);
     Err(match run.error.as_ref().map(|fault| fault.reason.as_str()) {
+        Some("AGENT_UNREACHABLE") if run.has_run_any() => {
+            error.hint("did it stop? --agent-gone-after TIME waits longer for one that comes back")
+        }
         Some("AGENT_UNREACHABLE") => error.hint("is it running, and is this its address?"),
         _ => error,
     })

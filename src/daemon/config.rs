@@ -9,7 +9,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::peer::target::AllowedTargets;
+use crate::plan::AGENT_GONE_AFTER;
 use crate::script::pool::Limits;
+use crate::suite::timeout::MAX_TIMEOUT;
 use crate::telemetry::connect::{Otlp, Protocol};
 use crate::telemetry::semconv::Conventions;
 use crate::telemetry::spans::Style;
@@ -66,6 +68,8 @@ pub struct Config {
     pub capture_content: bool,
     /// How long spans of an agent are waited for that does not confirm their end.
     pub span_wait: Duration,
+    /// How long nobody may answer at an agent's address during a run before the run ends.
+    pub agent_gone_after: Duration,
     /// Which log lines are written, in the syntax of `RUST_LOG`.
     pub log: String,
     /// How log lines are written.
@@ -95,6 +99,7 @@ impl Config {
             trace_url: None,
             capture_content: captures_content().unwrap_or(false),
             span_wait: SPAN_WAIT,
+            agent_gone_after: AGENT_GONE_AFTER,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
         }
@@ -191,6 +196,7 @@ struct File {
     trace_url: Option<String>,
     capture_content: Option<bool>,
     span_wait: Option<String>,
+    agent_gone_after: Option<String>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -312,6 +318,11 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
         let problem = || format!("{wait:?} is no duration of at most 5m; write it like 6s");
         config.span_wait = time.ok_or_else(|| value("span_wait", problem()))?;
     }
+    if let Some(patience) = file.agent_gone_after {
+        let time = humantime::parse_duration(&patience).ok().filter(|time| *time <= MAX_TIMEOUT);
+        let problem = || format!("{patience:?} is no duration of at most a day; write it like 10s");
+        config.agent_gone_after = time.ok_or_else(|| value("agent_gone_after", problem()))?;
+    }
     config.log = overrides.log.or(file.log).unwrap_or(config.log);
     config.log_format = overrides.log_format.or(file.log_format).unwrap_or(config.log_format);
     if config.max_parallel_runs == 0 || config.keep_runs == 0 {
@@ -384,6 +395,7 @@ mod tests {
             ("[otlp]\nconventions = '1.36'", "otlp: conventions must be \"1.41\" or \"latest\""),
             ("trace_url = 'https://traces.example/'", "trace_url: \"https://traces.example/\" is no address with"),
             ("span_wait = '1h'", "span_wait: \"1h\" is no duration of at most 5m"),
+            ("agent_gone_after = '10'", "agent_gone_after: \"10\" is no duration of at most a day; write it like 10s"),
             ("keep_runs = 0", "max_parallel_runs, keep_runs: must be at least 1"),
         ] {
             let error = load_text(text, Overrides { data_dir: Some("x".into()), ..Overrides::default() });

@@ -63,6 +63,7 @@ pub struct Manager {
     span_wait: Duration,
     trace_url: Option<String>,
     capture_content: bool,
+    agent_gone_after: Duration,
     span_style: Style,
 }
 
@@ -145,6 +146,7 @@ impl Manager {
             span_wait: config.span_wait,
             trace_url: config.trace_url.clone(),
             capture_content: config.capture_content,
+            agent_gone_after: config.agent_gone_after,
             span_style: config.span_style,
         }
     }
@@ -213,6 +215,7 @@ impl Manager {
         spec.prices.fill_from(&self.prices);
         spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
         spec.capture_content |= self.capture_content;
+        spec.agent_gone_after = spec.agent_gone_after.or(Some(self.agent_gone_after));
         let parts = self.assemble(&spec).await?;
         let plan = &parts.plan;
         if spec.strict {

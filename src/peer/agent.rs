@@ -351,6 +351,8 @@ pub enum Trouble {
     NotDelivered(String),
     /// The agent may have got the call; it must not be repeated.
     Over(Failure),
+    /// Whoever stands in for the agent cannot reach it, or leaves; what was tried is over.
+    Beyond(String),
     /// The agent takes no call as things are set up, and will not take the next one either.
     Misconfigured(String),
 }
@@ -375,7 +377,7 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
         )));
     }
     if let Some(message) = trouble_beyond(status) {
-        return Trouble::Over(if answered { Failure::Lost(message) } else { Failure::Unreachable(message) });
+        return if answered { Trouble::Over(Failure::Lost(message)) } else { Trouble::Beyond(message) };
     }
     let message = || shorten(status.message());
     match status.get_details_error_info().filter(|_| status.code() == Code::FailedPrecondition) {

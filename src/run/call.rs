@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
+use super::reach::Trying;
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
 use crate::conversation::{
@@ -22,7 +23,7 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
-use crate::peer::agent::{AGENT_MISCONFIGURED, Backoff, Outgoing, Sent, Trouble, trouble};
+use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::peer::turns::TurnLimit;
@@ -64,6 +65,29 @@ impl Call<'_> {
     /// Whether the agent is the one under test. That one is of the run, whatever it is called.
     fn is_to_agent_under_test(&self) -> bool {
         self.callee.agent.name == self.shared.callee.agent.name
+    }
+
+    /// Notes that nobody was there when the call tried to reach the agent at `since`, and whether it is to try again. When nobody
+    /// answered for too long, the agent is given up, and with it the run if it is the one under test.
+    fn missed(&self, trying: &mut Option<Trying>, since: Instant, last: &str) {
+        let trying = trying.get_or_insert_with(|| self.callee.reach.missed(since));
+        let Some(time) = trying.give_up().filter(|_| self.is_to_agent_under_test()) else { return };
+        let (name, url, seconds) = (&self.callee.agent.name, &self.callee.agent.url, time.as_secs_f64());
+        self.shared.control.lose(Fault {
+            code: Code::Unavailable.into(),
+            reason: AGENT_UNREACHABLE.to_owned(),
+            message: format!(
+                "agent {name:?}: nothing answers at {url} any more, for {seconds:.1} s now; the last attempt: {last}"
+            ),
+            origin: FaultOrigin::Transport,
+            retryable: true,
+        });
+    }
+
+    /// Notes that whoever stands in for the agent tried since then to reach it, in vain.
+    fn beyond(&self, since: Instant, why: String) -> Failure {
+        self.missed(&mut None, since, &why);
+        Failure::Unreachable(why)
     }
 
     /// Notes that the agent takes no call as things are set up. If it answered no other one and is under test, the run ends.
@@ -220,6 +244,9 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
         };
         match message {
             Ok(Some(message)) => {
+                if recording.is_empty() {
+                    call.callee.reach.delivered();
+                }
                 match take(call, &mut recording, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
@@ -247,6 +274,7 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
                 let failure = match trouble(&status, true, !recording.is_empty()) {
                     Trouble::Over(failure) => failure,
                     Trouble::NotDelivered(message) => Failure::Lost(message),
+                    Trouble::Beyond(message) => call.beyond(sent.at().unwrap_or_else(Instant::now), message),
                     Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
@@ -333,7 +361,15 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
     let span = SpanId::of_call(&call.invocation.invocation_id);
     let invocation = &call.invocation;
     let trace = call.shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
+    let mut trying = None;
     loop {
+        if call.callee.reach.is_gone() {
+            let given_up =
+                || Failure::Unreachable(format!("{} was given up, as nobody answers there", call.callee.agent.url));
+            let failure = if backoff.attempts() == 0 { given_up() } else { unreachable(&backoff, &last) };
+            return Err(NotOpened::at_all(failure, None));
+        }
+        let since = Instant::now();
         let left = call.deadline.saturating_duration_since(Instant::now());
         // Built anew for each attempt: the budget shrinks while we wait for a connection.
         let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
@@ -391,9 +427,14 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
                 let (failure, grpc_status) = (call.misconfigured(message), Some(status.code().into()));
                 return Err(NotOpened { failure, sent: sent.at(), cancel: None, grpc_status });
             }
+            Trouble::Beyond(message) => {
+                return Err(NotOpened::at_all(call.beyond(since, message), Some(status.code())));
+            }
             Trouble::NotDelivered(message) => last = message,
         }
+        call.missed(&mut trying, since, &last);
         tokio::select! {
+            () = call.callee.reach.gone() => {}
             () = call.shared.control.cancel.cancelled() => {
                 return Err(NotOpened::at_all(Failure::Cancelled, Some(status.code())));
             }

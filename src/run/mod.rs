@@ -33,7 +33,7 @@ use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::spans::Inbox;
 use crate::peer::stream::Leniency;
-use crate::plan::{Plan, PlannedCase, RunSpec};
+use crate::plan::{AGENT_GONE_AFTER, Plan, PlannedCase, RunSpec};
 use crate::stats::Tally;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
@@ -242,8 +242,9 @@ struct Callee {
 
 impl Callee {
     /// Somebody of whom nobody knows yet whether they take calls.
-    fn new(agent: Agent, description: Description) -> Self {
-        Self { agent, description, reach: Reach::default() }
+    fn new(agent: Agent, description: Description, spec: &RunSpec) -> Self {
+        let reach = Reach::new(spec.agent_gone_after.unwrap_or(AGENT_GONE_AFTER));
+        Self { agent, description, reach }
     }
 
     /// How the agent wants to be called: by the id on its card, else by the daemon's name for it.
@@ -430,10 +431,10 @@ pub async fn execute(
     let results = run.spec.hooks.after.is_some().then(|| Mutex::new(done.results.unwrap_or_default()));
     let suites = plan.suites.clone();
     let shared = Shared {
+        callee: Callee::new(agent, description, &run.spec),
         trace: run.trace(),
         run_id: run.run_id,
         spec: run.spec,
-        callee: Callee::new(agent, description),
         journal: journal.clone(),
         control: control.clone(),
         farewells,

@@ -401,6 +401,7 @@ mod tests {
                 }),
                 trace_url: Some("https://traces.example/{trace_id}".to_owned()),
                 capture_content: true,
+                agent_gone_after: Some(Duration::from_secs(3)),
                 ..RunSpec::new("weather", vec!["s.json".to_owned()])
             },
             state: State::Cancelling,

@@ -75,6 +75,7 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         }),
         trace_url: spec.trace_url.clone().unwrap_or_default(),
         capture_content: spec.capture_content,
+        agent_gone_after: spec.agent_gone_after.map(duration_to_proto),
     }
 }
 
@@ -150,6 +151,14 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             Some(Timeout { duration, written })
         }
     };
+    let agent_gone_after = match spec.agent_gone_after {
+        None => None,
+        Some(time) => Some(
+            duration_from_proto(time)
+                .filter(|time| *time <= MAX_TIMEOUT)
+                .ok_or_else(|| WireError::new("spec.agent_gone_after", "must be at most a day, and not negative"))?,
+        ),
+    };
     for (field, number, most) in [
         ("spec.repeats", spec.repeats, MAX_REPEATS),
         ("spec.retries", spec.retries, MAX_RETRIES),
@@ -207,6 +216,7 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
             None => None,
         },
         capture_content: spec.capture_content,
+        agent_gone_after,
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! An agent is a list of [`Step`]s, so that a test reads like what happens on the wire.
 
+mod reach;
 mod turns;
 
 use std::collections::HashMap;
@@ -299,6 +300,10 @@ struct Setup {
     ask: fn(&mut RunSpec),
     provider: Option<Provider>,
     cancel_after: Option<(Duration, CancelReason)>,
+    /// From when to when no case starts.
+    paused: Option<(Duration, Duration)>,
+    /// From when to when nobody listens where the agent should; connections that were open are cut.
+    down: Vec<(Duration, Duration)>,
 }
 
 impl Setup {
@@ -323,6 +328,8 @@ impl Setup {
             ask: |_| {},
             provider: None,
             cancel_after: None,
+            paused: None,
+            down: Vec::new(),
         }
     }
 
@@ -343,9 +350,12 @@ impl Setup {
             ..DescribeResponse::default()
         };
         let agent = Scripted { scripts: Arc::new(self.scripts), description, seen: Arc::clone(&seen), begun };
-        let router = Server::builder().add_service(AgentEndpointServer::new(agent));
-        let (agent, server) =
-            over_a_pipe(router.add_optional_service(self.provider.map(SnapshotProviderServer::new))).await;
+        let (agent, server) = if self.down.is_empty() {
+            let router = Server::builder().add_service(AgentEndpointServer::new(agent));
+            over_a_pipe(router.add_optional_service(self.provider.map(SnapshotProviderServer::new))).await
+        } else {
+            (over_a_shaky_pipe(agent, self.down, begun), tokio::spawn(async {}))
+        };
         let suite = suite::parse("a.golden.json", self.cases.as_bytes(), &suite::Defaults::default()).expect("a suite");
         let mut spec = RunSpec {
             concurrency: self.concurrency,
@@ -380,6 +390,15 @@ impl Setup {
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
                 control.cancel(reason);
+            });
+        }
+        if let Some((from, to)) = self.paused {
+            let control = control.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep_until(begun + from).await;
+                control.pace(true, None);
+                tokio::time::sleep_until(begun + to).await;
+                control.pace(false, None);
             });
         }
         let snapshot = run.spec.snapshot_agent.is_some().then(|| agent.clone());
@@ -425,6 +444,38 @@ impl Setup {
         };
         Outcomes { results, run: *run, log, seen, took }
     }
+}
+
+/// An agent whom nobody can connect with for some times since `begun`, and whose connections break when such a time begins.
+fn over_a_shaky_pipe(agent: Scripted, down: Vec<(Duration, Duration)>, begun: Instant) -> Agent {
+    let connector = tower::service_fn(move |_| {
+        let (now, agent) = (begun.elapsed(), agent.clone());
+        let is_down = down.iter().any(|(from, to)| (*from..*to).contains(&now));
+        let next = down.iter().map(|(from, _)| *from).find(|from| *from > now);
+        async move {
+            if is_down {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+            }
+            let ((near, mut from), (mut to, far)) = (tokio::io::duplex(1 << 20), tokio::io::duplex(1 << 20));
+            let router = Server::builder().add_service(AgentEndpointServer::new(agent));
+            tokio::spawn(router.serve_with_incoming(tokio_stream::once(Ok::<_, std::io::Error>(far))));
+            tokio::spawn(async move {
+                let end = async {
+                    match next {
+                        Some(next) => tokio::time::sleep_until(begun + next).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                // What is dropped here breaks the connection for both.
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut from, &mut to) => {}
+                    () = end => {}
+                }
+            });
+            Ok(TokioIo::new(near))
+        }
+    });
+    Agent::over("scripted", "pipe", Endpoint::from_static("http://pipe").connect_with_connector_lazy(connector))
 }
 
 pub(crate) async fn over_a_pipe(router: Router) -> (Agent, tokio::task::JoinHandle<()>) {

@@ -1,6 +1,7 @@
 //! Integration tests, one binary so that they are linked once.
 //!
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
+//! - `gone_agents`: an agent that dies in the middle of a run
 //! - `http`, `http_requests`: agents that are HTTP endpoints and what they are asked, and snapshots from one
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
@@ -36,6 +37,7 @@ mod evidence;
 mod exports;
 mod gates;
 mod generators;
+mod gone_agents;
 mod http;
 mod http_requests;
 mod large;

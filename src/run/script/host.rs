@@ -294,7 +294,7 @@ impl<'a> Host<'a> {
         }
         if self.shared.evidence.is_some() {
             // Nobody is called.
-            return Ok(Arc::new(Callee::new(Agent::nobody(id), Evidence::somebody())));
+            return Ok(Arc::new(Callee::new(Agent::nobody(id), Evidence::somebody(), &self.shared.spec)));
         }
         let agent = self.shared.party(id).map_err(|why| {
             let name = &tested.agent.name;
@@ -303,7 +303,7 @@ impl<'a> Host<'a> {
         let patience = PATIENCE.min(self.deadline.saturating_duration_since(Instant::now()));
         let described = agent.describe(patience).await;
         let (description, _) = described.map_err(|error| Ok(Failure::Unreachable(format!("agent {id:?}: {error}"))))?;
-        let callee = Arc::new(Callee::new(agent, description));
+        let callee = Arc::new(Callee::new(agent, description, &self.shared.spec));
         others().insert(id.to_owned(), Arc::clone(&callee));
         Ok(callee)
     }
