@@ -64,6 +64,12 @@ impl Tally {
         Some((((center - spread) / whole).max(0.0), ((center + spread) / whole).min(1.0)))
     }
 
+    /// For which `k` its chances are told.
+    #[must_use]
+    pub fn ks(self) -> Vec<u32> {
+        ks(self.counted())
+    }
+
     /// How stable the agent is. `None`: nothing was counted.
     #[must_use]
     pub fn stability(self) -> Option<Stability> {
@@ -151,13 +157,27 @@ impl Repeats {
         Some(known.iter().sum::<f64>() / f64::from(number))
     }
 
-    /// For which `k` chances are told: powers of two, and the most executions that a case has.
+    /// Number of cases of which something is known.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.counts().count()
+    }
+
+    /// For which `k` chances of all cases together are told: only as far as each case of which something is known has executions, so
+    /// that all of them are over the same cases. Else they could rise with `k`, as cases that were run less often leave the mean.
     #[must_use]
     pub fn ks(&self) -> Vec<u32> {
-        let most = self.cases.iter().map(|(_, tally)| tally.counted()).max().unwrap_or(0);
-        let mut ks: Vec<u32> = std::iter::successors(Some(1), |k| Some(k * 2)).take_while(|k| *k < most).collect();
-        ks.extend((most > 0).then_some(most));
-        ks
+        ks(self.counts().min().unwrap_or(0))
+    }
+
+    /// Whether some cases have more executions than `k` goes to.
+    #[must_use]
+    pub fn are_uneven(&self) -> bool {
+        self.counts().min() != self.counts().max()
+    }
+
+    fn counts(&self) -> impl Iterator<Item = u32> {
+        self.cases.iter().map(|(_, tally)| tally.counted()).filter(|counted| *counted > 0)
     }
 
     /// The cases that are not stable, the worst first; those of which nothing is known stand at the end.
@@ -168,6 +188,12 @@ impl Repeats {
         cases.sort_by(|(_, one), (_, other)| one.rate().unwrap_or(2.0).total_cmp(&other.rate().unwrap_or(2.0)));
         cases
     }
+}
+
+/// Powers of two below a number, and the number itself; none: it is 0.
+fn ks(most: u32) -> Vec<u32> {
+    let below = std::iter::successors(Some(1), |k: &u32| k.checked_mul(2)).take_while(|k| *k < most);
+    below.chain((most > 0).then_some(most)).collect()
 }
 
 /// The chance that `k` of `n` things that are chosen at random are all of `some` certain ones.
@@ -288,6 +314,29 @@ mod tests {
         assert!(close(some.pass_hat(2).expect("one"), 0.3) && close(some.pass_at(2).expect("one"), 0.9));
         assert_eq!((some.pass_hat(4), some.pass_at(4)), (Some(0.0), Some(1.0)));
         assert_eq!((some.pass_hat(6), some.pass_at(0)), (None, None));
+    }
+
+    /// A case that an early end left with fewer executions must not leave the mean, for then the chance would rise.
+    #[test]
+    fn chances_are_over_the_same_cases() {
+        let of = |tallies: &[(u32, u32)]| Repeats {
+            cases: tallies.iter().map(|(passed, failed)| (String::new(), tally(*passed, *failed))).collect(),
+        };
+        let early = of(&[(4, 0), (0, 1)]);
+        assert_eq!((early.ks(), early.known(), early.are_uneven()), (vec![1], 2, true), "pass^2 of one case is 100 %");
+        let some = of(&[(4, 0), (3, 2), (0, 0)]);
+        assert_eq!((some.ks(), some.known()), (vec![1, 2, 4], 2), "nothing is known of the third");
+        assert_eq!((of(&[]).ks(), of(&[(0, 0)]).ks(), of(&[(20, 0)]).ks()), (vec![], vec![], vec![1, 2, 4, 8, 16, 20]));
+        for tallies in [&[(4, 0), (0, 1)][..], &[(9, 1), (2, 3), (0, 0), (7, 0)], &[(1, 0), (0, 5)], &[(8, 8), (5, 3)]]
+        {
+            let repeats = of(tallies);
+            let chances = |of: fn(Tally, u32) -> Option<f64>| -> Vec<f64> {
+                repeats.ks().into_iter().filter_map(|k| repeats.mean(|tally| of(tally, k))).collect()
+            };
+            let (all, any) = (chances(Tally::pass_hat), chances(Tally::pass_at));
+            assert!(all.is_sorted_by(|one, next| one >= next) && any.is_sorted(), "{tallies:?}: {all:?}, {any:?}");
+            assert_eq!(all.len(), repeats.ks().len());
+        }
     }
 
     #[test]

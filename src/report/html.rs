@@ -222,6 +222,8 @@ struct Repeated {
     total: String,
     classes: String,
     chances: String,
+    /// Over which cases they are, if that has to be said.
+    over: String,
     /// The cases that are not stable.
     cases: List<RepeatedCase>,
 }
@@ -246,6 +248,7 @@ impl Repeated {
             total: repeats::told(of_suite.total()),
             classes: repeats::classes(of_suite),
             chances: repeats::chances(of_suite),
+            over: repeats::over(of_suite),
             cases: List::of(of_suite.unstable().into_iter().map(case), MAX_NAMED),
         }
     }

@@ -234,12 +234,14 @@ fn about_gate(gate: &GateResult) -> String {
 
 /// What the repetitions of a suite say, the unstable cases first.
 fn about_repeats(of_suite: &Repeats, most: usize) -> String {
+    let over = repeats::over(of_suite);
     let mut text = format!(
-        "\n**Repetitions:** {} – {}: {}. {}\n",
+        "\n**Repetitions:** {} – {}: {}. {}{}\n",
         repeats::told(of_suite.total()),
         count(of_suite.cases.len(), "case", "cases"),
         repeats::classes(of_suite),
         repeats::chances(of_suite).replace('^', "\\^"),
+        if over.is_empty() { over } else { format!(" ({over})") },
     );
     let unstable = of_suite.unstable();
     if unstable.is_empty() || most == 0 {

@@ -43,10 +43,20 @@ pub(super) fn classes(repeats: &Repeats) -> String {
     if there.is_empty() { "nothing is known of any case".to_owned() } else { there.join(", ") }
 }
 
-/// The chances over all cases: `pass^1 95.0 %, pass^2 92.0 %`.
+/// The chances over all cases: `pass^1 95.0 %, pass^2 92.0 %`. Empty: there are none.
 pub(super) fn chances(repeats: &Repeats) -> String {
     let chance = |k: &u32| Some(format!("pass^{k} {}", percent(repeats.mean(|tally| tally.pass_hat(*k))?)));
     repeats.ks().iter().filter_map(chance).collect::<Vec<_>>().join(", ")
+}
+
+/// Over which cases the chances are, and why they go no further, where that goes without saying not. Empty: it does.
+pub(super) fn over(repeats: &Repeats) -> String {
+    let (known, all) = (repeats.known(), repeats.cases.len());
+    let cases = (known < all)
+        .then(|| format!("over {known} of {}: nothing is known of the others", count(all, "case", "cases")));
+    let ks = repeats.ks().last().copied().filter(|_| repeats.are_uneven());
+    let ks = ks.map(|k| format!("up to k = {k}: not every case has more executions that count"));
+    if known == 0 { String::new() } else { cases.into_iter().chain(ks).collect::<Vec<_>>().join("; ") }
 }
 
 /// What the console says about the repetitions of a suite.
@@ -56,7 +66,9 @@ pub fn summary(repeats: &Repeats, look: Look) -> String {
     let bold = look.style(Style::new().bold());
     let _ = writeln!(out, "  {bold}Repetitions{bold:#}: {}", told(repeats.total()));
     let _ = writeln!(out, "  {}: {}", count(repeats.cases.len(), "case", "cases"), classes(repeats));
-    let _ = writeln!(out, "  {}", chances(repeats));
+    for line in [chances(repeats), over(repeats)].iter().filter(|line| !line.is_empty()) {
+        let _ = writeln!(out, "  {line}");
+    }
     let unstable = repeats.unstable();
     for (case, tally) in unstable.iter().take(MAX_CASES) {
         let (color, class) = match tally.stability() {
@@ -137,12 +149,14 @@ pub fn gate(gate: &GateResult, look: Look) -> String {
     out
 }
 
-/// Repetitions in the JSON report. Chances are told for some `k`, as the mean over the cases.
+/// Repetitions in the JSON report. Chances are told for some `k`: of a case as far as it has executions that count, of all together as the
+/// mean over the `countedCases` of which something is known, as far as each of these has.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Repeated<'a> {
     #[serde(flatten)]
     total: Counted,
+    counted_cases: usize,
     pass_at: BTreeMap<u32, f64>,
     pass_hat: BTreeMap<u32, f64>,
     stability: BTreeMap<&'static str, usize>,
@@ -180,19 +194,21 @@ impl Counted {
 
 impl<'a> Repeated<'a> {
     pub(super) fn of(repeats: &'a Repeats) -> Self {
-        let ks = repeats.ks();
-        let chances = |of: &dyn Fn(u32) -> Option<f64>| ks.iter().filter_map(|k| Some((*k, of(*k)?))).collect();
+        let chances = |ks: Vec<u32>, of: &dyn Fn(u32) -> Option<f64>| {
+            ks.into_iter().filter_map(|k| Some((k, of(k)?))).collect::<BTreeMap<_, _>>()
+        };
         let case = |(id, tally): &'a (String, Tally)| Case {
             id,
             counted: Counted::of(*tally),
             stability: tally.stability().map(Stability::name),
-            pass_at: chances(&|k| tally.pass_at(k)),
-            pass_hat: chances(&|k| tally.pass_hat(k)),
+            pass_at: chances(tally.ks(), &|k| tally.pass_at(k)),
+            pass_hat: chances(tally.ks(), &|k| tally.pass_hat(k)),
         };
         Self {
             total: Counted::of(repeats.total()),
-            pass_at: chances(&|k| repeats.mean(|tally| tally.pass_at(k))),
-            pass_hat: chances(&|k| repeats.mean(|tally| tally.pass_hat(k))),
+            counted_cases: repeats.known(),
+            pass_at: chances(repeats.ks(), &|k| repeats.mean(|tally| tally.pass_at(k))),
+            pass_hat: chances(repeats.ks(), &|k| repeats.mean(|tally| tally.pass_hat(k))),
             stability: repeats.classes().into_iter().map(|(class, number)| (class.name(), number)).collect(),
             cases: repeats.cases.iter().map(case).collect(),
         }
@@ -277,7 +293,7 @@ mod tests {
             compared,
             "- `shaky: 3 of 4 (75.0 %) passed, at least 80% have to`",
             "**Repetitions:** 7/8 passed, 87.5 % (52.9 to 97.8 %), 4 not counted – 3 cases: 1 stable, 1 unstable. pass\\^1 87.5 %, \
-             pass\\^2 75.0 %, pass\\^4 50.0 %\n",
+             pass\\^2 75.0 %, pass\\^4 50.0 % (over 2 of 3 cases: nothing is known of the others)\n",
             "| `shaky` | 3/4 | 75.0 % | 30.1 to 95.4 % | unstable |\n| `broken` | 0/0 |  |  | nothing is known |\n",
         ] {
             assert!(markdown.contains(part), "{part}\n in\n{markdown}");
@@ -297,6 +313,7 @@ mod tests {
         let repeats = &json["repeats"];
         assert_eq!(repeats["passRate"], 0.875);
         assert_eq!(repeats["uncounted"], 4);
+        assert_eq!(repeats["countedCases"], 2);
         assert_eq!(repeats["passHat"], serde_json::json!({"1": 0.875, "2": 0.75, "4": 0.5}));
         assert_eq!(repeats["passAt"], serde_json::json!({"1": 0.875, "2": 1.0, "4": 1.0}));
         assert_eq!(repeats["stability"]["unstable"], 1);
@@ -320,5 +337,21 @@ mod tests {
              pass^1 66.7 %, pass^2 53.3 %, pass^4 40.0 %, pass^5 33.3 %\n    highly unstable b\\u{1b}[31m: 1/5 passed, 20.0 % \
              (3.6 to 62.4 %)\n    mostly stable c: 4/5 passed, 80.0 % (37.6 to 96.4 %)\n"
         );
+    }
+
+    /// After an early end: chances of fewer and fewer cases would rise.
+    #[test]
+    fn it_is_said_how_far_chances_go() {
+        let tally = |passed, failed| Tally { passed, failed, uncounted: 0 };
+        let of = |cases: &[Tally]| Repeats { cases: cases.iter().map(|tally| ("a".to_owned(), *tally)).collect() };
+        let told = |cases: &[Tally]| (chances(&of(cases)), over(&of(cases)));
+        let (text, notes) = told(&[tally(9, 0), tally(1, 1), tally(0, 0)]);
+        assert_eq!(text, "pass^1 75.0 %, pass^2 50.0 %");
+        assert_eq!(
+            notes,
+            "over 2 of 3 cases: nothing is known of the others; up to k = 2: not every case has more executions that count"
+        );
+        assert_eq!(told(&[tally(2, 0), tally(1, 1)]).1, "");
+        assert_eq!(told(&[tally(0, 0)]), (String::new(), String::new()));
     }
 }

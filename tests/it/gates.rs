@@ -66,6 +66,22 @@ fn a_run_stops_when_its_gate_is_decided() {
     assert_eq!(bad.asked().len(), 5, "5 of 40 failed, and 4 may");
 }
 
+/// An early end leaves some cases with fewer executions; chances of the others alone would be higher.
+#[test]
+fn chances_do_not_rise_after_an_early_end() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    let agent = Script::new(|asked| Ok(if asked.case == "shaky" { "bad" } else { "good" }.to_owned())).start();
+    let ended = run(&place, &agent, &["--runs", "4", "--min-pass-rate", "90%"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let repeats = &place.json("r.json")["repeats"];
+    assert_eq!((&repeats["passed"], &repeats["failed"], &repeats["uncounted"]), (&4.into(), &1.into(), &3.into()));
+    assert_eq!(repeats["passHat"], serde_json::json!({"1": 0.5}), "{repeats}");
+    assert_eq!(repeats["cases"][0]["passHat"], serde_json::json!({"1": 1.0, "2": 1.0, "4": 1.0}), "{repeats}");
+    let told = "  pass^1 50.0 %\n  up to k = 1: not every case has more executions that count\n";
+    assert!(ended.stdout.contains(told), "{}", ended.stdout);
+}
+
 #[test]
 fn an_exact_test_against_a_baseline() {
     let place = Place::new();
