@@ -59,7 +59,7 @@ fn exchange() -> Exchange {
         call("get_forecast", r#"{"city": "Paris", "days": 5}"#),
     ];
     let transcript =
-        Transcript { response, tool_calls: calls, usage: None, duration: Duration::from_millis(1250), open_end: None };
+        Transcript { response, tool_calls: calls, duration: Duration::from_millis(1250), ..Transcript::default() };
     Exchange { transcript, ..Exchange::default() }
 }
 

@@ -344,6 +344,8 @@ pub enum AgentEventKind {
     },
     /// A piece of the answer, or of reasoning.
     TextDelta {
+        /// Message that the piece belongs to; may be empty.
+        message_id: String,
         /// The piece.
         text: String,
         /// Whether it is reasoning rather than answer.
@@ -404,7 +406,7 @@ pub struct ModelTurn {
 pub struct Finished {
     /// Why it ended.
     pub reason: FinishReason,
-    /// The answer; `None` when it is the text deltas joined.
+    /// The answer; `None` when it is what the text deltas said last.
     pub response: Option<Message>,
     /// Tokens of the whole invocation.
     pub usage: Option<Usage>,
@@ -421,8 +423,10 @@ pub struct Finished {
 /// What is known of one invocation, whole or cut short.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Transcript {
-    /// The answer's text.
+    /// The answer's text: what the agent said last.
     pub response: String,
+    /// What it said before that, between its tool calls: shown, and judged by nothing.
+    pub commentary: String,
     /// The tool calls in the order in which they were started.
     pub tool_calls: Vec<ToolCall>,
     /// Tokens of the whole invocation.
@@ -484,6 +488,8 @@ pub struct Exchange {
     pub model: Option<String>,
     /// Whether the last event of the agent holds the answer as a whole.
     pub is_told_whole: bool,
+    /// Whether the agent called a tool after its answer, and said nothing then.
+    pub is_before_a_call: bool,
     /// Whether the agent says that all spans of the call were exported, and confirmed.
     pub spans_flushed: bool,
     /// How long the daemon waited for spans behind the end of the call, which is nobody's time.

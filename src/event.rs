@@ -160,6 +160,10 @@ pub struct CallEnd {
     pub failure: Option<Failure>,
     /// The answer, where no event holds it as a whole.
     pub response: Option<String>,
+    /// What was said before the answer, between tool calls, of which the log holds no event.
+    pub commentary: String,
+    /// Whether the agent called a tool after its answer, and said nothing then.
+    pub is_before_a_call: bool,
     /// When it began; `None` in logs of earlier versions.
     pub began: Option<Timestamp>,
     /// How long it took.

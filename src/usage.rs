@@ -95,7 +95,8 @@ pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price)
             Some(Payload::Malformed(text)) => estimate_tokens(text),
             None => 0,
         });
-        let answered = arguments.sum::<u64>() + estimate_tokens(&transcript.response);
+        let said = estimate_tokens(&transcript.commentary) + estimate_tokens(&transcript.response);
+        let answered = arguments.sum::<u64>() + said;
         let count = |tokens: u64| i64::try_from(tokens).ok();
         // Half of it may have been measured; the other half was not free.
         let measured = transcript.usage.unwrap_or_default();

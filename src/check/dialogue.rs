@@ -85,11 +85,11 @@ impl<'a> Progress<'a> {
         self.conversation.push(input);
     }
 
-    /// Notes what the agent answered to the last input.
-    pub fn answer(&mut self, text: &str) {
+    /// Notes what the agent answered to the last input, and what it had said before that, which the user does not see.
+    pub fn answer(&mut self, text: &str, commentary: &str) {
         let input = self.conversation.last().map(Message::text).unwrap_or_default();
         self.conversation.push(Message::assistant(text));
-        self.turns.push(Turn { input, output: text.to_owned() });
+        self.turns.push(Turn { input, output: text.to_owned(), commentary: commentary.to_owned() });
     }
 
     /// The turns that were answered.

@@ -12,6 +12,7 @@ pub mod party;
 pub mod plain;
 pub mod snapshot;
 pub mod spans;
+mod said;
 pub mod stream;
 pub mod target;
 pub mod turns;

@@ -208,7 +208,7 @@ impl Agent {
         let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
         let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(invocation.tool_mode);
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {
             let bytes = prost::Message::encoded_len(&message);
             let event = event_from_proto(message).map_err(|error| Silence::Failed(error.to_string()))?;

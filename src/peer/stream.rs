@@ -7,9 +7,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::said::Said;
 use super::turns::{TurnLimit, Turns};
 use crate::conversation::{
-    AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, Transcript, Usage,
+    AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, ToolMode, Transcript,
+    Usage,
 };
 
 /// Most bytes that the events of one call may add up to.
@@ -21,6 +23,10 @@ const MAX_ODD: usize = 10;
 /// Most tool calls in one call of an agent.
 pub const MAX_TOOL_CALLS: usize = 10_000;
 
+/// What is told of an agent that said nothing after its last tool call.
+pub const NOTHING_BEHIND: &str =
+    "nothing was said after the last tool call; what was said before it is taken for the answer";
+
 /// A rule that an agent bent without harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Leniency {
@@ -28,7 +34,7 @@ pub enum Leniency {
     NotAccepted,
     /// The events are not numbered.
     NotNumbered,
-    /// The answer differs from the text deltas.
+    /// The answer differs from the text deltas, from all of them and from the last ones.
     DeltasDiffer,
     /// `finished.tool_calls` differs from the number of calls that were started.
     CountDiffers,
@@ -46,7 +52,7 @@ impl Leniency {
             Self::NotAccepted => "the agent's first event must be `accepted`",
             Self::NotNumbered => "the agent's events must be numbered: seq 1, 2, 3 …",
             Self::DeltasDiffer => {
-                "the text of `finished.response` must be the ANSWER deltas joined; the response counts"
+                "the text of `finished.response` must be the ANSWER deltas of the answer joined; the response counts"
             }
             Self::CountDiffers => "`finished.tool_calls` must be the number of tool calls that were started",
             Self::LeftOpen => "the call must end with status OK within a second after `finished`",
@@ -56,13 +62,15 @@ impl Leniency {
 }
 
 /// The record of one call, while it grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recording {
+    /// What happens to the tools that the agent calls.
+    mode: ToolMode,
     events: u64,
     bytes: usize,
     numbered: bool,
     accepted: bool,
-    deltas: String,
+    said: Said,
     tool_calls: Vec<ToolCall>,
     /// Position in `tool_calls` by call id.
     by_id: HashMap<String, usize>,
@@ -78,10 +86,33 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The record of a call that may take so many model turns; `None`: as many as it likes.
+    /// The record of a call of which nothing came yet.
     #[must_use]
-    pub fn limited_to(turn_limit: Option<TurnLimit>) -> Self {
-        Self { turn_limit, ..Self::default() }
+    pub fn new(mode: ToolMode) -> Self {
+        Self {
+            mode,
+            events: 0,
+            bytes: 0,
+            numbered: false,
+            accepted: false,
+            said: Said::default(),
+            tool_calls: Vec::new(),
+            by_id: HashMap::new(),
+            finished: None,
+            turns: None,
+            model: None,
+            leniencies: Vec::new(),
+            duration: Duration::ZERO,
+            turn_limit: None,
+            model_turns: Turns::default(),
+        }
+    }
+
+    /// The same of a call that may take so many model turns; `None`: as many as it likes.
+    #[must_use]
+    pub fn limited_to(self, most: Option<u32>) -> Self {
+        let turn_limit = most.map(|most| TurnLimit { most, tool_mode: self.mode });
+        Self { turn_limit, ..self }
     }
 
     /// The most model turns that the call may take, if it took more.
@@ -115,11 +146,7 @@ impl Recording {
                 }
                 self.accepted = true;
             }
-            AgentEventKind::TextDelta { text, reasoning } => {
-                if !reasoning {
-                    self.deltas.push_str(text);
-                }
-            }
+            AgentEventKind::TextDelta { message_id, text, reasoning: false } => self.said.say(message_id, text),
             AgentEventKind::ToolStarted { call, .. } => self.start_tool(call)?,
             AgentEventKind::ToolFinished { call_id, outcome, duration } => {
                 let call = self.by_id.get(call_id).and_then(|index| self.tool_calls.get_mut(*index));
@@ -131,7 +158,7 @@ impl Recording {
                 call.duration = *duration;
             }
             AgentEventKind::ModelTurn(turn) => self.turn(&turn.model, turn.usage.as_ref()),
-            AgentEventKind::Log { .. } => {}
+            AgentEventKind::TextDelta { reasoning: true, .. } | AgentEventKind::Log { .. } => {}
             AgentEventKind::Finished(finished) => self.finish(finished),
             AgentEventKind::Unknown => self.bend(Leniency::UnknownEvent),
         }
@@ -202,8 +229,20 @@ impl Recording {
         warnings.extend(self.tool_calls.iter().filter_map(odd).take(MAX_ODD));
         let is_told = self.finished.is_some() || self.exceeded().is_some();
         warnings.extend(self.turn_limit.filter(|_| is_told).and_then(|limit| self.model_turns.remark(limit)));
+        let said = self.said.all();
+        let last = self.said.answer(self.mode);
+        let (response, commentary, is_before_a_call) = match answer.map(Message::text) {
+            // It was said, and is the answer all the same.
+            Some(response) if response == said => (response, String::new(), false),
+            Some(response) => (response, said[..last.at].to_owned(), false),
+            None => (said[last.at..].to_owned(), said[..last.at].to_owned(), last.is_before_a_call),
+        };
+        if is_before_a_call {
+            warnings.push(NOTHING_BEHIND.to_owned());
+        }
         let transcript = Transcript {
-            response: answer.map_or(self.deltas, Message::text),
+            response,
+            commentary,
             usage: whole_usage(self.finished.as_ref().and_then(|finished| finished.usage), self.turns),
             tool_calls: self.tool_calls,
             duration: self.duration,
@@ -211,7 +250,16 @@ impl Recording {
         };
         let model = self.model.filter(|model| !model.is_empty());
         let spans_flushed = self.finished.as_ref().is_some_and(|finished| finished.spans_flushed);
-        Exchange { transcript, failure, warnings, model, is_told_whole, spans_flushed, ..Exchange::default() }
+        Exchange {
+            transcript,
+            failure,
+            warnings,
+            model,
+            is_told_whole,
+            is_before_a_call,
+            spans_flushed,
+            ..Exchange::default()
+        }
     }
 
     fn turn(&mut self, model: &str, usage: Option<&Usage>) {
@@ -254,13 +302,18 @@ impl Recording {
         }
         self.by_id.insert(call.call_id.clone(), self.tool_calls.len());
         self.tool_calls.push(call.clone());
+        self.said.call();
         Ok(())
     }
 
     fn finish(&mut self, finished: &Finished) {
-        if let Some(response) = &finished.response
-            && !self.deltas.is_empty()
-            && response.text() != self.deltas
+        // An agent may take all that it said for its answer.
+        let all = self.said.all();
+        let last = &all[self.said.answer(self.mode).at..];
+        if let Some(response) = finished.response.as_ref().map(Message::text)
+            && !all.is_empty()
+            && response != all
+            && response != last
         {
             self.bend(Leniency::DeltasDiffer);
         }
@@ -293,7 +346,7 @@ mod tests {
         AgentEventKind::Accepted { instance_id: String::new() }
     }
     fn text(text: &str) -> AgentEventKind {
-        AgentEventKind::TextDelta { text: text.to_owned(), reasoning: false }
+        AgentEventKind::TextDelta { message_id: String::new(), text: text.to_owned(), reasoning: false }
     }
     fn started(id: &str) -> AgentEventKind {
         let call = ToolCall {
@@ -327,7 +380,7 @@ mod tests {
 
     /// Feeds numbered events; the recording, or the rule that was broken.
     fn feed(events: &[AgentEventKind]) -> Result<Recording, String> {
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(ToolMode::Live);
         for (seq, kind) in (1..).zip(events) {
             let event = AgentEvent { seq, elapsed: None, kind: kind.clone() };
             recording.take(&event, 0, Duration::from_millis(seq))?;
@@ -343,7 +396,8 @@ mod tests {
         assert_eq!(recording.failure(), None);
         assert!(recording.leniencies().is_empty());
         let Exchange { transcript, warnings, .. } = recording.into_exchange(None);
-        assert_eq!((transcript.response.as_str(), transcript.duration), ("ab", Duration::from_millis(8)));
+        assert_eq!((transcript.response.as_str(), transcript.commentary.as_str()), ("b", "a"));
+        assert_eq!(transcript.duration, Duration::from_millis(8));
         assert!(transcript.tool_calls.iter().all(ToolCall::succeeded) && warnings.is_empty());
     }
 
@@ -366,7 +420,7 @@ mod tests {
     #[test]
     fn numbers() {
         let take = |seqs: &[u64]| -> Result<Vec<Leniency>, String> {
-            let mut recording = Recording::default();
+            let mut recording = Recording::new(ToolMode::Live);
             for seq in seqs {
                 recording.take(&AgentEvent { seq: *seq, elapsed: None, kind: text("x") }, 0, Duration::ZERO)?;
             }
@@ -381,7 +435,7 @@ mod tests {
 
     #[test]
     fn floods_are_stopped() {
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(ToolMode::Live);
         let event = |seq| AgentEvent { seq, elapsed: None, kind: text("") };
         let broken = (1..).find_map(|seq| recording.take(&event(seq), 0, Duration::ZERO).err()).expect("it ends");
         assert!(broken.contains("bytes"), "{broken}");

@@ -369,6 +369,8 @@ struct Case<'a> {
     missing: Vec<(Text<'a>, bool)>,
     /// `None`: it is a dialogue, whose turns stand there, or it was not run.
     answer: Option<Text<'a>>,
+    /// What was said before the answer.
+    commentary: Text<'a>,
     calls: List<Call<'a>>,
     console: List<Text<'a>>,
 }
@@ -394,6 +396,7 @@ struct Assertion<'a> {
 struct Turn<'a> {
     number: usize,
     input: Text<'a>,
+    commentary: Text<'a>,
     output: Text<'a>,
     reached: Vec<Text<'a>>,
 }
@@ -437,6 +440,7 @@ impl<'a> Case<'a> {
                 .collect(),
             answer: (!is_dialogue && result.outcome != Outcome::Skipped)
                 .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
+            commentary: Text::of(&result.transcript.commentary, MAX_TEXT),
             calls: List::of(result.transcript.tool_calls.iter().map(Call::of), MAX_ITEMS),
             console: List::of(result.console.iter().map(|line| Text::of(line, MAX_TEXT)), MAX_ITEMS),
         }
@@ -510,6 +514,7 @@ impl<'a> Turn<'a> {
         Self {
             number,
             input: Text::of(&turn.input, MAX_TEXT),
+            commentary: Text::of(&turn.commentary, MAX_TEXT),
             output: Text::of(&turn.output, MAX_TEXT),
             reached: reached.take(MAX_ITEMS).map(|checkpoint| Text::of(&checkpoint.id, MAX_TEXT)).collect(),
         }
@@ -584,11 +589,11 @@ mod tests {
             "failed cause assertion blame agent difficulty edge bug BUG-7",
             "responseContains {\"type\": \"contains\"} expected \"x\"",
             "✗ validator score 0.25, 2 of 3 votes agreeing no way",
-            "Answer The answer.",
+            "Commentary before the answer Let me look. Answer The answer.",
             "look 120 ms arguments {\"id\":9007199254740993} result [1,2]",
             "book failed 120 ms arguments {\"id\":9007199254740993} error no seats",
             "odd no result 120 ms arguments, which are no JSON {oops",
-            "user · turn 1 I want to pay. agent ✓ greeted What?",
+            "user · turn 1 I want to pay. agent ✓ greeted commentary One moment. What?",
             "Checkpoints that were not reached paid (required)",
             "better about better flaky",
             "attempt 1 assertion, blame agent 20 ms wrong",

@@ -1,6 +1,6 @@
 //! The lines of Agent Test Framework V2: one JSON object a case, in the order of the files.
 //!
-//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`; `repeat` of the
+//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, `commentary`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
 //! `outcome` and `reason`, and where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::outline::{Outline, Place};
 use super::suite_result::{Call, is_false};
 use super::{Report, Unwritable, Verdict, Written};
-use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
+use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, Turn, whole_millis};
 
 /// The lines.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ struct Case<'a> {
     messages_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    commentary: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     assertions: Option<Vec<Assertion<'a>>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -103,12 +105,14 @@ impl<'a> Case<'a> {
             },
             messages_count: single(result.messages_count),
             response: (!is_dialogue).then_some(result.transcript.response.as_str()),
+            // That of a dialogue stands with its turns.
+            commentary: if is_dialogue { "" } else { &result.transcript.commentary },
             assertions: (!is_dialogue || !result.assertions.is_empty())
                 .then(|| result.assertions.iter().map(Assertion::of).collect()),
             assertion_errors: result.assertions.iter().filter(bad).map(|bad| bad.reason.as_str()).collect(),
             turns: (is_dialogue || !result.turns.is_empty()).then(|| {
                 let turns = (1..).zip(&result.turns);
-                turns.map(|(turn, said)| Said { turn, input: &said.input, output: &said.output }).collect()
+                turns.map(Said::of).collect()
             }),
             checkpoints: is_dialogue.then(|| {
                 let checkpoint = |checkpoint: &'a crate::verdict::CheckpointResult| Checkpoint {
@@ -233,6 +237,15 @@ struct Said<'a> {
     turn: u32,
     input: &'a str,
     output: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    commentary: &'a str,
+}
+
+impl<'a> Said<'a> {
+    fn of((turn, said): (u32, &'a Turn)) -> Self {
+        let Turn { input, output, commentary } = said;
+        Self { turn, input, output, commentary }
+    }
 }
 
 #[derive(Serialize)]
@@ -311,7 +324,11 @@ mod tests {
         );
         let said =
             [("Help me file an expense", "What type?"), ("Client dinner, $250", "Confirm?"), ("Yes", "Submitted!")];
-        let turns = said.map(|(input, output)| crate::verdict::Turn { input: input.into(), output: output.into() });
+        let turns = said.map(|(input, output)| crate::verdict::Turn {
+            input: input.into(),
+            output: output.into(),
+            commentary: String::new(),
+        });
         let reached = [("ask_type", 1), ("call_create", 2), ("confirm", 3)];
         let checkpoints = reached.map(|(id, turn)| CheckpointResult {
             id: id.to_owned(),

@@ -14,6 +14,7 @@ use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, 
 
 use super::outline::{Outline, Place};
 use super::{Report, Unwritable, Verdict, Written, attempts_note};
+use crate::conversation::Transcript;
 use crate::verdict::{Outcome, Turn};
 
 /// Longest answer that stands with a case that did not pass, in characters.
@@ -148,12 +149,19 @@ fn details(verdict: Verdict<'_>) -> String {
     for line in &result.console {
         let _ = writeln!(text, "console: {}", beginning(line));
     }
-    for (number, Turn { input, output }) in (1..).zip(&result.turns) {
-        let (input, output) = (beginning(input), beginning(output));
-        let _ = writeln!(text, "turn {number} user: {input}\nturn {number} agent: {output}");
+    for (number, Turn { input, output, commentary }) in (1..).zip(&result.turns) {
+        let _ = writeln!(text, "turn {number} user: {}", beginning(input));
+        if !commentary.is_empty() {
+            let _ = writeln!(text, "turn {number} commentary: {}", beginning(commentary));
+        }
+        let _ = writeln!(text, "turn {number} agent: {}", beginning(output));
     }
     if result.turns.is_empty() {
-        let _ = writeln!(text, "answer: {}", beginning(&result.transcript.response));
+        let Transcript { response, commentary, .. } = &result.transcript;
+        if !commentary.is_empty() {
+            let _ = writeln!(text, "commentary: {}", beginning(commentary));
+        }
+        let _ = writeln!(text, "answer: {}", beginning(response));
     }
     text
 }

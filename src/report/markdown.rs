@@ -617,12 +617,17 @@ fn line_of_labels(labels: &crate::suite::Labels) -> Option<String> {
 /// The beginning of the answer, or of a dialogue.
 fn said(result: &CaseResult) -> String {
     if result.turns.is_empty() {
+        let commentary = cut(&result.transcript.commentary, MAX_REASON);
+        let commentary = match commentary.text {
+            "" => String::new(),
+            text => format!("- commentary before the answer: {}\n", code(text, MAX_REASON)),
+        };
         let answer = cut(&result.transcript.response, MAX_ANSWER);
         if answer.text.is_empty() {
-            return "- there is no answer\n".to_owned();
+            return format!("{commentary}- there is no answer\n");
         }
         let note = answer.note().map(|note| format!("\n… {note}\n")).unwrap_or_default();
-        return format!("\n{}{note}", fence(answer.text));
+        return format!("{commentary}\n{}{note}", fence(answer.text));
     }
     let mut text = String::new();
     let mut shown = 0;
@@ -630,7 +635,8 @@ fn said(result: &CaseResult) -> String {
         if text.len() > MAX_ANSWER {
             break;
         }
-        for (who, words) in [("user", &turn.input), ("agent", &turn.output)] {
+        let said = [("user", &turn.input), ("commentary", &turn.commentary), ("agent", &turn.output)];
+        for (who, words) in said.into_iter().filter(|(who, words)| *who != "commentary" || !words.is_empty()) {
             let words = cut(words, MAX_ANSWER / 3);
             let note = words.note().map(|note| format!(" … {note}")).unwrap_or_default();
             let _ = writeln!(text, "{who}: {}{note}", words.text);
@@ -726,9 +732,9 @@ mod tests {
             "- cause `assertion`, blame `agent`\n",
             "- ❌ `responseContains`: `expected \"x\"`\n- ❌ `validator`: score 0.25, 2 of 3 votes agreeing\n",
             "- tools called: `look`, `book` (failed), `odd` (failed)\n",
-            "\n```text\nThe answer.\n```\n",
+            "- commentary before the answer: `Let me look.`\n\n```text\nThe answer.\n```\n",
             "- checkpoints not reached: `paid`",
-            "user: I want to pay.\nagent: What?\n",
+            "user: I want to pay.\ncommentary: One moment.\nagent: What?\n",
             "- ❌ regressed (1): `worse`\n- ✅ newly passing (1): `better`\n",
             "the description is another one",
             "- `better`: `flaky: it passed in attempt 2; before that: wrong`\n",

@@ -153,6 +153,7 @@ pub(super) fn of_everything() -> (Run, Log) {
     let opinion =
         Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2, console: Vec::new() };
     let mut worse = failed("The answer.");
+    worse.transcript.commentary = "Let me look.".to_owned();
     worse.error = Some("responseContains: expected \"x\"".to_owned());
     worse.assertions = vec![
         assertion("responseNonEmpty", Outcome::Passed, ""),
@@ -172,7 +173,11 @@ pub(super) fn of_everything() -> (Run, Log) {
     let cost = Cost { nano_usd: 12_000_000, estimated: true };
     worse.transcript.usage =
         Some(Usage { input_tokens: Some(10), output_tokens: Some(5), cost: Some(cost), ..Usage::default() });
-    let turn = |input: &str, output: &str| Turn { input: input.to_owned(), output: output.to_owned() };
+    let turn = |input: &str, output: &str| Turn {
+        input: input.to_owned(),
+        output: output.to_owned(),
+        commentary: "One moment.".to_owned(),
+    };
     let checkpoint = |id: &str, reached_at_turn| CheckpointResult {
         id: id.to_owned(),
         reached_at_turn,

@@ -17,7 +17,7 @@ use crate::conversation::{Arguments, Cost, Payload, ToolCall, ToolOutcome, Usage
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, whole_millis};
+use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, Turn, whole_millis};
 
 /// The result of a run as JSON text: one suite as the contract's object, several as
 /// `{"runId", "exitCode", "suites": […]}`.
@@ -259,6 +259,8 @@ struct Case<'a> {
     usage: Option<Used>,
     tool_calls: Vec<Call<'a>>,
     response: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    commentary: &'a str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     console: &'a [String],
     #[serde(skip_serializing_if = "is_false")]
@@ -300,6 +302,15 @@ struct Said<'a> {
     turn: u32,
     input: &'a str,
     output: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    commentary: &'a str,
+}
+
+impl<'a> Said<'a> {
+    fn of((turn, said): (u32, &'a Turn)) -> Self {
+        let Turn { input, output, commentary } = said;
+        Self { turn, input, output, commentary }
+    }
 }
 
 #[derive(Serialize)]
@@ -407,10 +418,7 @@ impl<'a> Case<'a> {
                 Vec::new()
             },
             total_turns: result.total_turns,
-            turns: (1..)
-                .zip(&result.turns)
-                .map(|(turn, said)| Said { turn, input: &said.input, output: &said.output })
-                .collect(),
+            turns: (1..).zip(&result.turns).map(Said::of).collect(),
             checkpoints: result
                 .checkpoints
                 .iter()
@@ -425,6 +433,7 @@ impl<'a> Case<'a> {
             usage: transcript.usage.map(Used::from),
             tool_calls: transcript.tool_calls.iter().map(Call::of).collect(),
             response: &transcript.response,
+            commentary: &transcript.commentary,
             console: &result.console,
             replayed: result.replayed,
             trace_id: traced.as_ref().map(|traced| traced.trace_id.clone()),

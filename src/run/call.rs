@@ -26,7 +26,6 @@ use crate::event::{CallEnd, CaseRef, Payload};
 use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, Sent, Trouble, trouble};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
-use crate::peer::turns::TurnLimit;
 use crate::suite::stub::{Answer, Stub};
 use crate::trace::SpanId;
 use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
@@ -138,6 +137,8 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         failure: exchange.failure.clone(),
         // The last event of the agent holds its answer, if it is a good one.
         response: (!exchange.is_told_whole).then(|| exchange.transcript.response.clone()),
+        commentary: exchange.transcript.commentary.clone(),
+        is_before_a_call: exchange.is_before_a_call,
         duration: exchange.transcript.duration,
         invocation_id: call.invocation.invocation_id.clone(),
         conversation_id: call.invocation.conversation_id.clone(),
@@ -219,7 +220,7 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
 
 async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
-    let mut recording = Recording::limited_to(max_model_turns.map(|most| TurnLimit { most, tool_mode }));
+    let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
     let (mut stream, frames, sent) = match open(call).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {

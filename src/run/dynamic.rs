@@ -57,6 +57,7 @@ impl Record {
     /// Adds one turn: the last answer counts as the answer, the calls follow each other.
     fn add(&mut self, turn: Transcript, warnings: Vec<String>) {
         self.transcript.response = turn.response;
+        self.transcript.commentary = turn.commentary;
         self.transcript.open_end = self.transcript.open_end.take().or(turn.open_end);
         self.transcript.tool_calls.extend(turn.tool_calls);
         if let Some(usage) = &turn.usage {
@@ -230,7 +231,7 @@ async fn play(
             return Ok(ending_of(failure, Some(&case.started.timeout.written)));
         }
         let transcript = priced(case.shared, transcript, model.as_deref(), progress).await;
-        progress.answer(&transcript.response);
+        progress.answer(&transcript.response, &transcript.commentary);
         if let Some(said) = progress.last_turn() {
             case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await?;
         }
@@ -378,7 +379,7 @@ pub(super) fn size_of_turn(transcript: &Transcript) -> usize {
         };
         call.name.len() + call.call_id.len() + json(call.params.given()) + outcome
     };
-    transcript.response.len() + transcript.tool_calls.iter().map(call).sum::<usize>()
+    transcript.response.len() + transcript.commentary.len() + transcript.tool_calls.iter().map(call).sum::<usize>()
 }
 
 /// Calls the agent with everything that was said.

@@ -20,11 +20,11 @@ use sha2::{Digest as _, Sha256};
 use super::LogClosed;
 use super::call::Call;
 use crate::conversation::{
-    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, Transcript,
+    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
-use crate::peer::stream::Recording;
+use crate::peer::stream::{NOTHING_BEHIND, Recording};
 use crate::suite::Suite;
 use crate::suite::identity::{Identity, pair};
 use crate::suite::stub::Stub;
@@ -201,7 +201,7 @@ impl Evidence {
                 call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
             }
         }
-        Ok(exchange(&events).unwrap_or_else(|| miss("its log is not what it was")))
+        Ok(exchange(&events, call.invocation.tool_mode).unwrap_or_else(|| miss("its log is not what it was")))
     }
 
     /// What a simulator or validator said to a question.
@@ -239,8 +239,8 @@ fn times_of(number: usize) -> String {
 }
 
 /// A call as its events tell it; `None`: they do not tell its end.
-fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
-    let mut recording = Recording::default();
+fn exchange(events: &[&Arc<RunEvent>], mode: ToolMode) -> Option<Exchange> {
+    let mut recording = Recording::new(mode);
     let mut seq = 0;
     let mut spans = None;
     for event in events {
@@ -257,6 +257,9 @@ fn exchange(events: &[&Arc<RunEvent>]) -> Option<Exchange> {
                 if let Some(response) = &ended.response {
                     exchange.transcript.response.clone_from(response);
                 }
+                exchange.transcript.commentary.clone_from(&ended.commentary);
+                exchange.is_before_a_call = ended.is_before_a_call;
+                exchange.warnings.extend(ended.is_before_a_call.then(|| NOTHING_BEHIND.to_owned()));
                 exchange.transcript.duration = ended.duration;
                 if let Some(read) = spans {
                     exchange.warnings.extend(reconcile(&mut exchange.transcript, read));

@@ -12,6 +12,9 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use crate::wire::agent::invoke_response::Event;
 use crate::wire::agent::{InvokeFinished, InvokeResponse, Message, Role, TextChannel, TextDelta};
 
+/// All pieces of a reply are one message: a tool record between two of them does not separate them.
+const MESSAGE: &str = "1";
+
 /// Field numbers of the messages in which a text stands.
 mod tag {
     pub(super) const RESPONSE_TEXT_DELTA: u32 = 4;
@@ -31,7 +34,9 @@ pub(super) fn event(seq: u64, elapsed: Duration, event: Event) -> Vec<u8> {
 /// A piece of the answer.
 #[must_use]
 pub(super) fn text_delta(seq: u64, elapsed: Duration, text: &[u8]) -> Vec<u8> {
-    let mut delta = TextDelta { channel: TextChannel::Answer.into(), ..TextDelta::default() }.encode_to_vec();
+    let mut delta =
+        TextDelta { message_id: MESSAGE.to_owned(), channel: TextChannel::Answer.into(), text: String::new() }
+            .encode_to_vec();
     append(&mut delta, tag::DELTA_TEXT, text);
     response(seq, elapsed, tag::RESPONSE_TEXT_DELTA, &delta)
 }
@@ -77,7 +82,8 @@ mod tests {
     fn proper_texts_decode_as_the_generated_types() {
         let elapsed = Duration::from_millis(1_500);
         let decoded = InvokeResponse::decode(&*text_delta(2, elapsed, "né".as_bytes())).expect("decodes");
-        let delta = TextDelta { text: "né".to_owned(), channel: TextChannel::Answer.into(), ..TextDelta::default() };
+        let channel = TextChannel::Answer.into();
+        let delta = TextDelta { message_id: MESSAGE.to_owned(), text: "né".to_owned(), channel };
         assert_eq!(
             decoded,
             InvokeResponse { seq: 2, elapsed: duration(elapsed), event: Some(Event::TextDelta(delta)) }

@@ -217,6 +217,8 @@ pub struct Turn {
     pub input: String,
     /// What the agent answered.
     pub output: String,
+    /// What it said before that, between its tool calls.
+    pub commentary: String,
 }
 
 /// What came of a checkpoint.

@@ -233,13 +233,10 @@ pub fn event_to_proto(event: &AgentEvent) -> pb::InvokeResponse {
             instance_id: instance_id.clone(),
             ..pb::InvokeAccepted::default()
         })),
-        AgentEventKind::TextDelta { text, reasoning } => {
+        AgentEventKind::TextDelta { message_id, text, reasoning } => {
             let channel = if *reasoning { pb::TextChannel::Reasoning } else { pb::TextChannel::Answer };
-            Some(Event::TextDelta(pb::TextDelta {
-                text: text.clone(),
-                channel: channel.into(),
-                ..pb::TextDelta::default()
-            }))
+            let (message_id, text, channel) = (message_id.clone(), text.clone(), channel.into());
+            Some(Event::TextDelta(pb::TextDelta { message_id, text, channel }))
         }
         AgentEventKind::ToolStarted { call, awaits_result, model_turn } => {
             let (awaits_result, model_turn) = (*awaits_result, *model_turn);
@@ -285,7 +282,7 @@ pub fn event_from_proto(event: pb::InvokeResponse) -> Result<AgentEvent, WireErr
         Some(Event::Accepted(accepted)) => AgentEventKind::Accepted { instance_id: accepted.instance_id },
         Some(Event::TextDelta(delta)) => {
             let reasoning = delta.channel() == pb::TextChannel::Reasoning;
-            AgentEventKind::TextDelta { text: delta.text, reasoning }
+            AgentEventKind::TextDelta { message_id: delta.message_id, text: delta.text, reasoning }
         }
         Some(Event::ToolStarted(started)) => {
             let (awaits_result, model_turn) = (started.awaits_result, started.model_turn);

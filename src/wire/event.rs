@@ -165,6 +165,8 @@ fn call_end_to_proto(ended: &CallEnd) -> pb::CallEnded {
         failure: failure.into(),
         message,
         response: ended.response.clone(),
+        commentary: ended.commentary.clone(),
+        before_a_call: ended.is_before_a_call,
         duration: Some(duration_to_proto(ended.duration)),
         invocation_id: ended.invocation_id.clone(),
         exports_spans: ended.exports_spans,
@@ -184,6 +186,8 @@ fn call_end_from_proto(ended: pb::CallEnded) -> Result<CallEnd, WireError> {
         to: ended.to,
         digest: ended.digest,
         response: ended.response,
+        commentary: ended.commentary,
+        is_before_a_call: ended.before_a_call,
         began: ended.began.map(|at| time_from_proto(Some(at), "event.call_ended.began")).transpose()?,
         duration: ended.duration.and_then(duration_from_proto).unwrap_or_default(),
         invocation_id: ended.invocation_id,
@@ -465,6 +469,10 @@ mod tests {
         }
     }
 
+    fn turn() -> Turn {
+        Turn { input: "hi".to_owned(), output: "ho".to_owned(), commentary: "hm".to_owned() }
+    }
+
     fn call(outcome: Option<ToolOutcome>) -> ToolCall {
         ToolCall {
             call_id: "1".to_owned(),
@@ -533,13 +541,14 @@ mod tests {
             }],
             transcript: Transcript {
                 response: "hi 😀".to_owned(),
+                commentary: "hm".to_owned(),
                 tool_calls: vec![call(None), call(Some(fault.clone())), call(Some(ToolOutcome::Result(None)))],
                 usage: Some(usage()),
                 duration: Duration::from_millis(5),
                 open_end: None,
             },
             total_turns: 1,
-            turns: vec![Turn { input: "hi".to_owned(), output: "ho".to_owned() }],
+            turns: vec![turn()],
             checkpoints: vec![CheckpointResult {
                 id: "c".to_owned(),
                 reached_at_turn: Some(1),
@@ -579,6 +588,8 @@ mod tests {
                 digest: "00ff".to_owned(),
                 failure: Some(Failure::Lost("gone".to_owned())),
                 response: Some(String::new()),
+                commentary: "hm".to_owned(),
+                is_before_a_call: true,
                 began: Some(Timestamp::new(9, 7).expect("in range")),
                 duration: Duration::from_millis(5),
                 invocation_id: "i".to_owned(),
@@ -610,7 +621,7 @@ mod tests {
             said(Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() }),
             said(Said::Silence("no".to_owned())),
             said(Said::Cancelled),
-            Payload::TurnFinished(Turn { input: "hi".to_owned(), output: "ho".to_owned() }),
+            Payload::TurnFinished(turn()),
             Payload::CheckpointReached { checkpoint: "c".to_owned() },
             Payload::CasePlanned {
                 name: "n".to_owned(),
@@ -627,7 +638,7 @@ mod tests {
                 invocation_id: "i".to_owned(),
             },
             agent(AgentEventKind::Accepted { instance_id: "x".to_owned() }),
-            agent(AgentEventKind::TextDelta { text: "x".to_owned(), reasoning: true }),
+            agent(AgentEventKind::TextDelta { message_id: "m".to_owned(), text: "x".to_owned(), reasoning: true }),
             agent(AgentEventKind::ToolStarted { call: call(None), awaits_result: true, model_turn: 2 }),
             agent(AgentEventKind::ToolFinished {
                 call_id: "1".to_owned(),

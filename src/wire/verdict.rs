@@ -20,6 +20,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
         blame: result.blame.map_or(pb::Blame::Unspecified, blame_to_proto).into(),
         warnings: result.warnings.clone(),
         total_turns: result.total_turns,
+        commentary: transcript.commentary.clone(),
         response: Some(message_to_proto(&Message::assistant(transcript.response.clone()))),
         assertions_run: result.assertions_run(),
         assertions_skipped: result.assertions_skipped(),
@@ -64,7 +65,7 @@ fn assertion_to_proto(assertion: &AssertionResult) -> pb::AssertionResult {
 }
 
 pub(super) fn turn_to_proto(turn: &Turn) -> pb::TurnFinished {
-    pb::TurnFinished { input: turn.input.clone(), output: turn.output.clone() }
+    pb::TurnFinished { input: turn.input.clone(), output: turn.output.clone(), commentary: turn.commentary.clone() }
 }
 
 fn assertion_from_proto(assertion: pb::AssertionResult) -> Result<AssertionResult, WireError> {
@@ -86,7 +87,7 @@ fn assertion_from_proto(assertion: pb::AssertionResult) -> Result<AssertionResul
 }
 
 pub(super) fn turn_from_proto(turn: pb::TurnFinished) -> Turn {
-    Turn { input: turn.input, output: turn.output }
+    Turn { input: turn.input, output: turn.output, commentary: turn.commentary }
 }
 
 pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, WireError> {
@@ -101,6 +102,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
         warnings: finished.warnings,
         assertions,
         transcript: Transcript {
+            commentary: finished.commentary,
             response: finished.response.map(|message| message_from_proto(message).text()).unwrap_or_default(),
             tool_calls: finished.tool_calls.into_iter().map(tool_call_from_proto).collect::<Result<_, _>>()?,
             usage: finished.usage.as_ref().map(usage_from_proto),

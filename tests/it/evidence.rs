@@ -383,3 +383,122 @@ fn arguments_that_are_no_object_cannot_be_asked_about() {
     assert_eq!(told[4..], ["blank passed - - -", "null passed - - -", "empty passed - - -"]);
     assert_eq!(forced("")[..4], errored("tool_called"));
 }
+
+fn said(message_id: &str, text: &str) -> Event {
+    let (message_id, text) = (message_id.to_owned(), text.to_owned());
+    Event::TextDelta(pb::TextDelta { message_id, text, channel: pb::TextChannel::Answer.into() })
+}
+
+fn call(call_id: &str) -> [Event; 2] {
+    [tool_started(call_id, Some("{}"), None), tool_finished(call_id)]
+}
+
+/// An agent that streams what it says and names no answer: the last that it said is its answer, and what it said before its tool calls is
+/// shown, and judged by nothing.
+#[test]
+fn the_answer_is_what_was_said_last() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok(String::new())).doing(|asked| match asked.text.as_str() {
+        "look" => {
+            [vec![said("", "Let me lo"), said("", "ok. ")], call("1").into(), vec![said("", "It is 5.")]].concat()
+        }
+        // The words of one message, with a tool of the provider between them.
+        "one message" => [vec![said("m", "It is AB-12")], call("1").into(), vec![said("m", "34.")]].concat(),
+        "booked" => [vec![said("", "Booked!")], call("1").into()].concat(),
+        "while" => vec![
+            said("", "One moment. "),
+            tool_started("1", None, None),
+            said("", "It is "),
+            tool_finished("1"),
+            said("", "5."),
+        ],
+        other => vec![said("", other)],
+    });
+    let agent = agent.able(&["tools.stub", "tools.routing"]).start();
+    let case = |id: &str, more: &str| format!(r#"{{"id": "{id}", "input": {{"message": "{id}"}}, {more}}}"#);
+    let cases = [
+        case(
+            "look",
+            r#""expect": {"responseNotContains": ["look"], "responseMatches": ["^It is 5\\.$"], "maxLength": 8}"#,
+        ),
+        case("one message", r#""expect": {"responseContains": ["AB-1234"]}"#),
+        case("booked", r#""expect": {"responseContains": ["Booked!"]}"#),
+        case("while", r#""expect": {"responseNotContains": ["moment"], "responseContains": ["It is 5."]}"#),
+        case("plain", r#""expect": {"responseContains": ["plain"]}"#),
+    ];
+    let suite = |cases: &[String]| place.write("s.golden.json", &format!("[{}]", cases.join(",\n")));
+    suite(&cases);
+    let (_daemon, url) = place.daemon();
+    let daemon = ["--daemon", url.as_str(), "-o", "r.jsonl", "-o", "r.html", "-o", "r.md", "-o", "r.xml"];
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &daemon);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let told = |result: &Value| -> Vec<(String, String, usize)> {
+        let text = |case: &Value, key: &str| case[key].as_str().unwrap_or_default().to_owned();
+        let cases = result["cases"].as_array().expect("cases").iter();
+        cases
+            .map(|it| (text(it, "response"), text(it, "commentary"), it["warnings"].as_array().unwrap().len()))
+            .collect()
+    };
+    let line = |response: &str, commentary: &str, warnings| (response.to_owned(), commentary.to_owned(), warnings);
+    let expected = [
+        line("It is 5.", "Let me look. ", 0),
+        line("It is AB-1234.", "", 0),
+        line("Booked!", "", 1),
+        line("It is 5.", "One moment. ", 0),
+        line("plain", "", 0),
+    ];
+    assert_eq!(told(&result), expected);
+    let warning = "nothing was said after the last tool call; what was said before it is taken for the answer";
+    assert_eq!(result["cases"][2]["warnings"][0], warning);
+    for report in ["r.jsonl", "r.html"] {
+        let text = std::fs::read_to_string(place.path().join(report)).expect("a report");
+        assert!(text.contains("Let me look."), "{report}: {text}");
+    }
+    // The same when it is played back.
+    let run_id = result["runId"].as_str().expect("an id").to_owned();
+    let (_, again) = run(&place, "s.golden.json", &agent.url, &["--daemon", &url, "--replay", &run_id]);
+    assert_eq!(told(&again), expected);
+
+    // With stubs the model got the result and owes an answer; where tools are only announced, they end the turn.
+    suite(&[
+        case("booked", r#""stubs": {"pay": {}}, "expect": {"responseNonEmpty": true}"#),
+        case("look", r#""stubs": {"pay": {}}, "expect": {"responseNotContains": ["look"]}"#),
+    ]);
+    let (_, result) = run(&place, "s.golden.json", &agent.url, &["-o", "r.md", "-o", "r.xml"]);
+    let empty = "booked failed assertion agent responseNonEmpty: the response is empty or white space";
+    assert_eq!(verdicts(&result), [empty, "look passed - - -"]);
+    assert_eq!(result["cases"][0]["commentary"], "Booked!");
+    for report in ["r.md", "r.xml"] {
+        let text = std::fs::read_to_string(place.path().join(report)).expect("a report");
+        assert!(text.contains("Booked!"), "{report}: {text}");
+    }
+    suite(&[case("booked", r#""expect": {"responseContains": ["Booked!"]}"#)]);
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &["--tools", "routing-only"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    assert_eq!(told(&result)[0].0, "Booked!");
+}
+
+/// In a dialogue the user hears the answers, and the commentary stands with its turn.
+#[test]
+fn a_simulated_user_does_not_hear_commentary() {
+    let place = Place::new();
+    let agent = Script::new(|_| Ok(String::new()))
+        .doing(|_| [vec![said("", "Let me look. ")], call("1").into(), vec![said("", "It is 5.")]].concat());
+    let agent = agent.start();
+    let user = Script::new(|_| Ok(r#"{"input": "And now?", "goal_achieved": false}"#.to_owned())).start();
+    place.write(
+        "d.jsonl",
+        r#"{"id": "d", "input": "How much?", "simulator": {"use": "user"}, "max_turns": 2,
+            "checkpoints": [{"id": "never", "assertion": {"type": "contains", "value": "look"}}]}"#,
+    );
+    let party = format!("user={}", user.url);
+    let args = ["run", "d.jsonl", "-n", &agent.url, "--agent", &party, "--output-dir", "out", "-o", "r.jsonl"];
+    let ended = place.run(&args);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let line = place.json("r.jsonl");
+    let turn =
+        serde_json::json!({"turn": 1, "input": "How much?", "output": "It is 5.", "commentary": "Let me look. "});
+    assert_eq!(line["turns"][0], turn, "{line}");
+    let heard = &user.asked()[0].text;
+    assert!(heard.contains("It is 5.") && !heard.contains("look"), "{heard}");
+}

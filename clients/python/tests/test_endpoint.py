@@ -82,6 +82,32 @@ async def test_accepted_comes_while_the_agent_is_busy(serve_answer):
     call.cancel()
 
 
+@pytest.mark.parametrize(
+    ("mode", "last", "text"),
+    [
+        (LIVE, "It is 5.", "It is 5."),
+        (STUB, "It is 5.", "It is 5."),
+        (ROUTING_ONLY, "It is 5.", "Let me look. "),
+        (LIVE, "", "Let me look. "),
+        (STUB, "", ""),
+    ],
+)
+async def test_the_answer_is_what_was_said_last(serve_answer, mode, last, text):
+    async def answer(turn: Turn) -> None:
+        turn.say("Let me look. ")
+        await turn.call("t", {}, Tool())
+        turn.say(last)
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started" and mode == STUB:
+            await call.write(stub_result(event.tool_started.call_id, "1"))
+
+    events = await invoke(await serve_answer(answer), start_frame(mode=mode), on_event=on_event)
+    events.check_rules()
+    assert events.text == text
+    assert "".join(delta.text for delta in events.of("text_delta")).startswith("Let me look. ")
+
+
 async def test_deltas_are_sent_only_if_wanted(serve_answer):
     async def answer(turn: Turn) -> str:
         turn.say("Hel")

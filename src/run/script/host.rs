@@ -262,12 +262,16 @@ impl<'a> Host<'a> {
         if let Some(price) = self.shared.price(model.as_deref()).filter(|_| !must_estimate(&transcript)) {
             add_cost(&mut transcript, &messages, price);
         }
-        let said =
-            Turn { input: messages.last().map(Message::text).unwrap_or_default(), output: transcript.response.clone() };
+        let said = Turn {
+            input: messages.last().map(Message::text).unwrap_or_default(),
+            output: transcript.response.clone(),
+            commentary: transcript.commentary.clone(),
+        };
         self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await?;
         self.turns.push(said);
         let answer = answered(&transcript, &messages);
         self.transcript.response.clone_from(&transcript.response);
+        self.transcript.commentary.clone_from(&transcript.commentary);
         self.transcript.tool_calls.extend(transcript.tool_calls.iter().cloned());
         self.transcript.open_end = self.transcript.open_end.take().or_else(|| transcript.open_end.clone());
         if let Some(usage) = &transcript.usage {

@@ -323,7 +323,9 @@ fn log(content: bool) -> (Run, Told) {
     );
     // A script test calls the agent twice.
     log.case("TestTwice", 1, 93, 0, started(ModeKind::ScriptTest));
-    let said = |input: &str| Payload::TurnFinished(Turn { input: input.to_owned(), output: "yes".to_owned() });
+    let said = |input: &str| {
+        Payload::TurnFinished(Turn { input: input.to_owned(), output: "yes".to_owned(), commentary: String::new() })
+    };
     for (turn, id, began) in [(1, "i7", 94), (2, "i8", 96)] {
         let called = AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false, model_turn: 0 };
         log.case("TestTwice", 1, began, turn, agent(1, called));

@@ -280,7 +280,7 @@ impl Response {
         let tool_calls =
             self.tool_calls.iter().enumerate().map(|(index, record)| record.call(index)).collect::<Result<_, _>>()?;
         let duration = milliseconds(&self.duration_ms)?;
-        Ok(Transcript { response: self.text.clone(), tool_calls, usage: None, duration, open_end: None })
+        Ok(Transcript { response: self.text.clone(), tool_calls, duration, ..Transcript::default() })
     }
 }
 

@@ -66,9 +66,11 @@ class Turn:
         #: The W3C values `traceparent`, `tracestate` and `baggage`, as far as they came, for code that hands them on
         #: itself. OpenTelemetry, where it is installed, has read them already.
         self.trace_context = dict(trace_context or {})
-        #: What to answer if the turn ends before the agent's code returns. `say` appends to it.
-        self.partial_answer = ""
+        self._text = ""
+        #: Where tools were called in the text, and in what was sent of it.
+        self._cuts: list[int] = []
         self._said = ""
+        self._said_before_call = 0
         self._calls: dict[str, ToolCall] = {}
         self._model_turns = 0
         self._usage = values.Usage()
@@ -109,6 +111,22 @@ class Turn:
         """Run, suite, case, budget and trace context. For logs and traces: never answer differently because of it."""
         return self.start.context
 
+    @property
+    def partial_answer(self) -> str:
+        """What to answer if the turn ends before the agent's code returns: what was said after the last tool call.
+
+        `say` appends to it. Set it to what is the answer so far, whatever was said.
+        """
+        if self.tool_mode == agent_pb2.TOOL_MODE_ROUTING_ONLY:
+            return self._text  # No call is run: they end the turn.
+        # Who says nothing behind a call has said its answer before.
+        cuts = [cut for cut in self._cuts if self._text[cut:].strip()]
+        return self._text[cuts[-1] :] if cuts else self._text
+
+    @partial_answer.setter
+    def partial_answer(self, text: str) -> None:
+        self._text, self._cuts = text, []
+
     # What can be reported.
 
     def say(self, text: str) -> None:
@@ -116,7 +134,7 @@ class Turn:
         if self.start.want_deltas and text:
             self._emit(text_delta=invoke_pb2.TextDelta(text=text, channel=invoke_pb2.TEXT_CHANNEL_ANSWER))
             self._said += text
-        self.partial_answer += text
+        self._text += text
 
     def log(self, message: str, level: str = "info") -> None:
         """Sends a line to people who debug the agent."""
@@ -162,6 +180,8 @@ class Turn:
             )
         )
         self._calls[call.call_id] = call
+        self._cuts.append(len(self._text))
+        self._said_before_call = len(self._said)
         return call
 
     async def call(self, name: str, params: Any, tool: Callable[[], Awaitable[Any]], call_id: str = "") -> str:
@@ -196,14 +216,22 @@ class Turn:
         for call in self._calls.values():
             self._resolve(call._missing_result())
 
+    def _last_said(self, reason: int) -> str:
+        if self.tool_mode == agent_pb2.TOOL_MODE_STUB and reason == invoke_pb2.FINISH_REASON_COMPLETED and self._cuts:
+            # The model got the stub's answer; what it says then is its own, and may be nothing.
+            return self._text[self._cuts[-1] :]
+        return self.partial_answer
+
     def _finish(self, end: Conclusion) -> None:
         """Ends the turn; what comes after it is not sent."""
         for call in self._calls.values():
             call._cancel()
         # Half an answer may be cut inside a character; a whole one is never changed.
-        text = self.partial_answer.encode("utf-8", "replace").decode() if end.text is None else end.text
-        if text.startswith(self._said):
-            self.say(text.removeprefix(self._said))
+        text = self._last_said(end.reason).encode("utf-8", "replace").decode() if end.text is None else end.text
+        for said in (self._said, self._said[self._said_before_call :]):
+            if text.startswith(said):
+                self.say(text.removeprefix(said))
+                break
         reason = end.reason
         if reason == invoke_pb2.FINISH_REASON_COMPLETED and self._ending is not None:
             reason = self._ending

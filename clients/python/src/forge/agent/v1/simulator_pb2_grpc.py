@@ -30,8 +30,9 @@ class SimulatorStub:
 
     A suite names the simulator with `simulator.use`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is JSON text with the keys `input`,
-    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes.
+    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is a JSON object with the keys `input`,
+    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes: the whole answer, or a fenced block of it. `goal_achieved` MUST be
+    true or false if it is there. Several blocks with one of these keys MUST say the same.
     """
 
     def __init__(self, channel):
@@ -52,8 +53,9 @@ class SimulatorServicer:
 
     A suite names the simulator with `simulator.use`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is JSON text with the keys `input`,
-    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes.
+    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is a JSON object with the keys `input`,
+    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes: the whole answer, or a fenced block of it. `goal_achieved` MUST be
+    true or false if it is there. Several blocks with one of these keys MUST say the same.
     """
 
     def NextInput(self, request, context):
@@ -91,8 +93,9 @@ class Simulator:
 
     A suite names the simulator with `simulator.use`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is JSON text with the keys `input`,
-    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes.
+    `test_mode` = `simulator`, `persona`, `goal` and `turn_number`, and the answer is a JSON object with the keys `input`,
+    `goal_achieved` and `reasoning`, as Agent Test Framework V2 describes: the whole answer, or a fenced block of it. `goal_achieved` MUST be
+    true or false if it is there. Several blocks with one of these keys MUST say the same.
     """
 
     @staticmethod

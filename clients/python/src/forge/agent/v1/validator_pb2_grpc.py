@@ -30,7 +30,9 @@ class ValidatorStub:
 
     A suite names the validator in an assertion, as `agents:ID`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `validator` and the assertion's metadata, such as `criteria`.
+    `test_mode` = `validator` and the assertion's metadata, such as `criteria`, and the answer is a JSON object with the keys `passed`,
+    which MUST be true or false, `reason` and `score`: the whole answer, or a fenced block of it. Several blocks with `passed` MUST
+    say the same: else there is no verdict.
     """
 
     def __init__(self, channel):
@@ -51,7 +53,9 @@ class ValidatorServicer:
 
     A suite names the validator in an assertion, as `agents:ID`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `validator` and the assertion's metadata, such as `criteria`.
+    `test_mode` = `validator` and the assertion's metadata, such as `criteria`, and the answer is a JSON object with the keys `passed`,
+    which MUST be true or false, `reason` and `score`: the whole answer, or a fenced block of it. Several blocks with `passed` MUST
+    say the same: else there is no verdict.
     """
 
     def Validate(self, request, context):
@@ -89,7 +93,9 @@ class Validator:
 
     A suite names the validator in an assertion, as `agents:ID`. If that agent answers UNIMPLEMENTED here but implements
     AgentEndpoint, the daemon asks it through Invoke instead, for the rest of the run: options.metadata then holds
-    `test_mode` = `validator` and the assertion's metadata, such as `criteria`.
+    `test_mode` = `validator` and the assertion's metadata, such as `criteria`, and the answer is a JSON object with the keys `passed`,
+    which MUST be true or false, `reason` and `score`: the whole answer, or a fenced block of it. Several blocks with `passed` MUST
+    say the same: else there is no verdict.
     """
 
     @staticmethod
