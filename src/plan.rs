@@ -55,6 +55,8 @@ pub struct RunSpec {
     pub concurrency: u32,
     /// Time for one case that sets none itself; `None`: what its dialect says.
     pub case_timeout: Option<Timeout>,
+    /// The same for cases of the Eval Runner Contract only, if `case_timeout` says nothing: its setting `timeoutMs`.
+    pub contract_timeout: Option<Timeout>,
     /// Who plays the user in dynamic cases that name nobody.
     pub simulator: Option<String>,
     /// The connector that the agent is told, in place of that of the cases.
@@ -127,6 +129,7 @@ impl RunSpec {
             tags: Vec::new(),
             concurrency: 1,
             case_timeout: None,
+            contract_timeout: None,
             simulator: None,
             connector: None,
             fail_fast: false,
@@ -156,13 +159,12 @@ impl RunSpec {
     /// The time for a case: its own, else that of the run, else that of its dialect.
     #[must_use]
     pub fn timeout_of(&self, case: &Case, dialect: Dialect) -> Timeout {
-        case.timeout.clone().or_else(|| self.case_timeout.clone()).unwrap_or_else(|| {
-            let (duration, written) = match dialect {
-                Dialect::Contract => CONTRACT_TIMEOUT,
-                Dialect::Framework => FRAMEWORK_TIMEOUT,
-            };
-            Timeout { duration, written: written.to_owned() }
-        })
+        let (setting, (duration, written)) = match dialect {
+            Dialect::Contract => (self.contract_timeout.as_ref(), CONTRACT_TIMEOUT),
+            Dialect::Framework => (None, FRAMEWORK_TIMEOUT),
+        };
+        let said = case.timeout.as_ref().or(self.case_timeout.as_ref()).or(setting);
+        said.cloned().unwrap_or_else(|| Timeout { duration, written: written.to_owned() })
     }
 
     /// Whether only some cases of the suites may be selected.

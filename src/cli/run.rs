@@ -308,6 +308,10 @@ pub(super) struct RunArgs {
     #[arg(skip)]
     recorded: Option<Box<Run>>,
 
+    /// Time for one case of the Eval Runner Contract, where `timeout` says nothing; a setting without a flag
+    #[arg(skip)]
+    contract_timeout: Option<Timeout>,
+
     /// The folder of the project's settings, if it has some
     #[arg(skip)]
     settings: Option<PathBuf>,
@@ -352,6 +356,7 @@ impl RunArgs {
             simulator: spec.simulator.clone(),
             connector: spec.connector.clone(),
             timeout: spec.case_timeout.clone(),
+            contract_timeout: spec.contract_timeout.clone(),
             runs: Some(spec.repeats),
             tools: Some(match spec.tool_mode {
                 ToolMode::RoutingOnly => Tools::RoutingOnly,
@@ -525,6 +530,7 @@ async fn run_on(
         cases,
         concurrency: args.parallel.unwrap_or(1),
         case_timeout: args.timeout.clone(),
+        contract_timeout: args.contract_timeout.clone(),
         simulator: args.simulator.clone(),
         connector: args.connector.clone(),
         fail_fast: args.fail_fast,

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Longest time; what is longer is taken for a mistake.
 pub const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
+/// What stands behind a number of milliseconds.
+const MILLIS: &str = " ms";
+
 /// A time for a case, and how it was written: messages repeat it that way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeout {
@@ -28,6 +31,27 @@ impl Timeout {
         let duration = u64::try_from(nanos).map(Duration::from_nanos).ok().filter(|time| *time <= MAX_TIMEOUT);
         let duration = duration.ok_or_else(|| format!("{text:?} is longer than a day"))?;
         Ok(Self { duration, written: text.to_owned() })
+    }
+}
+
+impl Timeout {
+    /// A number of milliseconds, as the settings of the Eval Runner Contract have it; `None`: it is not positive, or more than
+    /// [`MAX_TIMEOUT`].
+    #[must_use]
+    pub fn of_millis(millis: f64) -> Option<Self> {
+        let duration = Duration::try_from_secs_f64(millis / 1000.0).ok()?;
+        let is_in_range = !duration.is_zero() && duration <= MAX_TIMEOUT;
+        is_in_range.then(|| Self { duration, written: format!("{millis}{MILLIS}") })
+    }
+
+    /// The time that a text says which stands in messages: a duration, or a number of milliseconds.
+    #[must_use]
+    pub fn of_written(text: &str) -> Option<Duration> {
+        let timeout = match text.strip_suffix(MILLIS) {
+            Some(millis) => Self::of_millis(millis.parse().ok()?),
+            None => Self::parse(text).ok(),
+        };
+        timeout.map(|timeout| timeout.duration)
     }
 }
 
@@ -68,6 +92,25 @@ fn nanoseconds(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_worded_as_they_were_written() {
+        for (millis, written) in
+            [(60_000.0, Some("60000 ms")), (1.5, Some("1.5 ms")), (0.0, None), (-1.0, None), (1e9, None)]
+        {
+            let timeout = Timeout::of_millis(millis);
+            assert_eq!(timeout.as_ref().map(|timeout| timeout.written.as_str()), written, "{millis}");
+            if let Some(timeout) = timeout {
+                assert_eq!(Timeout::of_written(&timeout.written), Some(timeout.duration));
+            }
+        }
+        for (text, seconds) in
+            [("2m", Some(120)), ("60000 ms", Some(60)), ("60000ms", Some(60)), ("60", None), ("x ms", None)]
+        {
+            assert_eq!(Timeout::of_written(text), seconds.map(Duration::from_secs), "{text}");
+        }
+        assert!(Timeout::of_millis(f64::NAN).is_none() && Timeout::of_millis(f64::INFINITY).is_none());
+    }
 
     #[test]
     fn durations_of_go() {

@@ -386,6 +386,7 @@ mod tests {
                 cases: vec![("s.json".to_owned(), "a".to_owned())],
                 concurrency: 3,
                 case_timeout: Some(Timeout { duration: Duration::from_millis(1500), written: "1.5s".to_owned() }),
+                contract_timeout: Timeout::of_millis(60_000.0),
                 simulator: Some("user".to_owned()),
                 connector: Some("fast".to_owned()),
                 fail_fast: true,

@@ -44,6 +44,12 @@ pub fn spec_to_proto(spec: &RunSpec) -> pb::RunSpec {
         concurrency: spec.concurrency,
         case_timeout: spec.case_timeout.as_ref().map(|timeout| duration_to_proto(timeout.duration)),
         case_timeout_text: spec.case_timeout.as_ref().map(|timeout| timeout.written.clone()).unwrap_or_default(),
+        contract_case_timeout: spec.contract_timeout.as_ref().map(|timeout| duration_to_proto(timeout.duration)),
+        contract_case_timeout_text: spec
+            .contract_timeout
+            .as_ref()
+            .map(|timeout| timeout.written.clone())
+            .unwrap_or_default(),
         simulator_agent_id: spec.simulator.clone().unwrap_or_default(),
         connector: spec.connector.clone().unwrap_or_default(),
         fail_fast: spec.fail_fast,
@@ -138,19 +144,6 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
     if let Some(twice) = suites.iter().find(|path| !seen.insert(path.as_str())) {
         return Err(WireError::new("spec.inputs", format!("{twice:?} is named twice")));
     }
-    let case_timeout = match spec.case_timeout {
-        None => None,
-        Some(timeout) => {
-            let duration = duration_from_proto(timeout)
-                .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
-                .ok_or_else(|| WireError::new("spec.case_timeout", "must be more than 0 and at most a day"))?;
-            // It stands in messages, so it must say what is so.
-            let is_so =
-                |text: &String| Timeout::parse(text).is_ok_and(|read| read.duration.abs_diff(duration) < A_MILLISECOND);
-            let written = Some(spec.case_timeout_text).filter(is_so).unwrap_or_else(|| format!("{duration:?}"));
-            Some(Timeout { duration, written })
-        }
-    };
     let agent_gone_after = match spec.agent_gone_after {
         None => None,
         Some(time) => Some(
@@ -159,6 +152,9 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
                 .ok_or_else(|| WireError::new("spec.agent_gone_after", "must be at most a day, and not negative"))?,
         ),
     };
+    let case_timeout = timeout_from_proto("spec.case_timeout", spec.case_timeout, spec.case_timeout_text)?;
+    let contract_timeout =
+        timeout_from_proto("spec.contract_case_timeout", spec.contract_case_timeout, spec.contract_case_timeout_text)?;
     for (field, number, most) in [
         ("spec.repeats", spec.repeats, MAX_REPEATS),
         ("spec.retries", spec.retries, MAX_RETRIES),
@@ -179,6 +175,7 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         cases: spec.cases.into_iter().map(|case| (case.suite, case.case_id)).collect(),
         concurrency: spec.concurrency.max(1),
         case_timeout,
+        contract_timeout,
         simulator: some_text(spec.simulator_agent_id),
         connector: some_text(spec.connector),
         fail_fast: spec.fail_fast,
@@ -228,6 +225,21 @@ fn tiers_from_proto(names: &[String]) -> Result<Vec<Tier>, WireError> {
         Some(unknown) if known.is_empty() => Err(WireError::new("spec.tiers", format!("{unknown:?} is no tier"))),
         _ => Ok(known),
     }
+}
+
+/// Reads a time for cases, and how its author wrote it: that stands in messages, so it must say what is so.
+fn timeout_from_proto(
+    field: &'static str,
+    timeout: Option<prost_types::Duration>,
+    text: String,
+) -> Result<Option<Timeout>, WireError> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    let duration = duration_from_proto(timeout)
+        .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
+        .ok_or_else(|| WireError::new(field, "must be more than 0 and at most a day"))?;
+    let is_so = |text: &String| Timeout::of_written(text).is_some_and(|read| read.abs_diff(duration) < A_MILLISECOND);
+    let written = Some(text).filter(is_so).unwrap_or_else(|| format!("{duration:?}"));
+    Ok(Some(Timeout { duration, written }))
 }
 
 fn trace_parent_from_proto(parent: pb::TraceParent) -> Result<TraceParent, WireError> {

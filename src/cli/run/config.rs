@@ -3,7 +3,6 @@
 //! It is looked for in the current directory and above. Paths in it are relative to the file. Flags win.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::{OUTPUT_DIR, RunArgs, Tools};
 use crate::cli::{CliError, Exit};
@@ -96,11 +95,9 @@ impl Config {
             number
         }));
         let day = crate::suite::timeout::MAX_TIMEOUT.as_secs_f64() * 1000.0;
-        let timeout = self.number("timeoutMs", 1.0, day)?.map(|millis| Timeout {
-            duration: Duration::from_secs_f64(millis / 1000.0),
-            written: format!("{millis}ms"),
-        });
-        args.timeout = args.timeout.take().or(timeout);
+        let timeout = self.number("timeoutMs", 1.0, day)?.and_then(Timeout::of_millis);
+        // A setting of the contract, so it is about its cases; the framework has a default of its own.
+        args.contract_timeout = args.contract_timeout.take().or(timeout);
         args.tools = args.tools.or(match self.text("toolMode")?.as_deref() {
             None => None,
             Some("live") => Some(Tools::Live),
@@ -175,11 +172,8 @@ impl Config {
         }
         let is_configured = sources(args) > 0;
         match self.get("snapshotEnabled").map(|value| &value.value) {
-            Some(Value::Bool(false)) if from_flags => {
-                return Err(self
-                    .refuse("snapshotEnabled", "is false, and a flag names a snapshot")
-                    .hint("leave out the flag, or the setting"));
-            }
+            // Who names one now wants it now.
+            Some(Value::Bool(false)) if from_flags => {}
             Some(Value::Bool(false)) => {
                 (args.snapshot, args.snapshot_command) = (None, None);
                 (args.snapshot_url, args.snapshot_agent) = (None, None);
@@ -226,5 +220,128 @@ impl Config {
     fn refuse(&self, key: &str, problem: &str) -> CliError {
         let line = self.json.get(key).map_or(0, |value| value.line);
         CliError::new(Exit::Usage, format!("{}, line {line}: {key} {problem}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::plan::RunSpec;
+    use crate::suite::Dialect;
+
+    /// What a command line and a settings file come to; the settings stand in the folder `/project`.
+    fn filled(settings: &str, flags: &[&str]) -> Result<RunArgs, CliError> {
+        let command = RunArgs::augment_args(clap::Command::new("run"));
+        let given = command.try_get_matches_from(std::iter::once(&"run").chain(flags)).expect("right flags");
+        let mut args = RunArgs::from_arg_matches(&given).expect("right flags");
+        let json = Json::parse(settings).expect("JSON");
+        Config { path: PathBuf::from("/project/forge.config.json"), json }.fill(&mut args).map(|()| args)
+    }
+
+    /// The setting, the flag that says the same, what is looked at, what the setting says, and what the flag says.
+    type Row = (&'static str, &'static [&'static str], fn(&RunArgs) -> String, &'static str, &'static str);
+
+    fn path(path: Option<&PathBuf>) -> String {
+        path.map(|path| path.display().to_string()).unwrap_or_default()
+    }
+
+    fn snapshot(args: &RunArgs) -> String {
+        let url = args.snapshot_url.as_ref().or(args.snapshot_command.as_ref()).or(args.snapshot_agent.as_ref());
+        url.cloned().unwrap_or_else(|| path(args.snapshot.as_ref()))
+    }
+
+    const ROWS: &[Row] = &[
+        ("\"agentEndpoint\": \"a\"", &["-n", "b"], |args| args.name.clone().unwrap_or_default(), "a", "b"),
+        (
+            "\"seedManifestPath\": \"a\"",
+            &["--seed-manifest", "b"],
+            |args| path(args.seed_manifest.as_ref()),
+            "/project/a",
+            "b",
+        ),
+        ("\"outputDir\": \"a\"", &["--output-dir", "b"], |args| path(args.output_dir.as_ref()), "/project/a", "b"),
+        ("\"baselineRunId\": \"a\"", &["--baseline", "b"], |args| args.baseline.clone().unwrap_or_default(), "a", "b"),
+        ("\"concurrency\": 2", &["--parallel", "3"], |args| args.parallel.unwrap_or_default().to_string(), "2", "3"),
+        ("\"toolRegistryPath\": \"a\"", &["--registry", "b"], |args| path(args.registry.as_ref()), "/project/a", "b"),
+        (
+            "\"toolMode\": \"routing-only\"",
+            &["--tools", "live"],
+            |args| format!("{:?}", args.tools),
+            "Some(RoutingOnly)",
+            "Some(Live)",
+        ),
+        (
+            "\"toolMode\": \"live\"",
+            &["--tools", "routing-only"],
+            |args| format!("{:?}", args.tools),
+            "Some(Live)",
+            "Some(RoutingOnly)",
+        ),
+        (
+            "\"traceUrl\": \"http://a/{trace_id}\"",
+            &["--trace-url", "http://b/{trace_id}"],
+            |args| args.trace_url.clone().unwrap_or_default(),
+            "http://a/{trace_id}",
+            "http://b/{trace_id}",
+        ),
+        ("\"snapshotPath\": \"a\"", &["--snapshot", "b"], snapshot, "/project/a", "b"),
+        ("\"snapshotPath\": \"a\"", &["--snapshot-command", "b"], snapshot, "/project/a", "b"),
+        ("\"snapshotCommand\": \"a\"", &["--snapshot-url", "http://b"], snapshot, "a", "http://b"),
+        ("\"snapshotUrl\": \"http://a\"", &["--snapshot-agent", "b"], snapshot, "http://a", "b"),
+        ("\"snapshotAgent\": \"a\"", &["--snapshot", "b"], snapshot, "a", "b"),
+        ("\"snapshotEnabled\": false, \"snapshotPath\": \"a\"", &["--snapshot", "b"], snapshot, "", "b"),
+        ("\"snapshotEnabled\": false, \"snapshotAgent\": \"a\"", &["--snapshot-agent", "b"], snapshot, "", "b"),
+        ("\"snapshotEnabled\": false", &["--snapshot-command", "b"], snapshot, "", "b"),
+        (
+            "\"snapshotEnabled\": true, \"snapshotUrl\": \"http://a\"",
+            &["--snapshot-url", "http://b"],
+            snapshot,
+            "http://a",
+            "http://b",
+        ),
+    ];
+
+    #[test]
+    fn flags_win_over_settings() {
+        for (setting, flags, look, of_setting, of_flag) in ROWS {
+            let settings = format!("{{{setting}}}");
+            let looked =
+                |settings: &str, flags: &[&str]| filled(settings, flags).map(|args| look(&args)).unwrap_or_default();
+            assert_eq!(looked(&settings, &[]), *of_setting, "{setting}");
+            assert_eq!(looked(&settings, flags), *of_flag, "{setting} {flags:?}");
+            assert_eq!(looked("{}", flags), *of_flag, "{flags:?}");
+        }
+        // All settings that say what a flag says are in the table; `timeoutMs` has a test of its own.
+        let is_told = |key: &str| ROWS.iter().any(|(setting, ..)| setting.contains(&format!("\"{key}\"")));
+        let missing: Vec<&&str> =
+            KEYS.iter().filter(|key| !is_told(key) && !["prices", "timeoutMs"].contains(key)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    /// `timeoutMs` is a setting of the contract: the framework's default of 5 minutes stays, and `--timeout` sets both.
+    #[test]
+    fn times_for_cases() {
+        let case =
+            crate::suite::parse("t.jsonl", b"{\"id\": \"a\", \"input\": \"x\"}", &crate::suite::Defaults::default());
+        let case = case.expect("a case").load(0).expect("it is held");
+        for (settings, flags, contract, framework) in [
+            ("{}", &[][..], "60s", "5m"),
+            ("{\"timeoutMs\": 90000}", &[], "90000 ms", "5m"),
+            ("{\"timeoutMs\": 60000}", &[], "60000 ms", "5m"),
+            ("{\"timeoutMs\": 60000}", &["--timeout", "2m"], "2m", "2m"),
+            ("{}", &["--timeout", "60s"], "60s", "60s"),
+        ] {
+            let args = filled(settings, flags).unwrap_or_else(|error| panic!("{error}"));
+            let mut spec = RunSpec::new("a", Vec::new());
+            (spec.case_timeout, spec.contract_timeout) = (args.timeout, args.contract_timeout);
+            let written = |dialect| spec.timeout_of(&case, dialect).written;
+            assert_eq!(
+                (written(Dialect::Contract), written(Dialect::Framework)),
+                (contract.to_owned(), framework.to_owned()),
+                "{settings} {flags:?}"
+            );
+        }
     }
 }
