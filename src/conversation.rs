@@ -229,6 +229,8 @@ pub enum ToolOutcome {
     Result(Option<Payload>),
     /// It failed.
     Error(Fault),
+    /// Nobody ran it, as the mode wanted: nothing came of it, and nothing is missed.
+    NotRun,
 }
 
 /// The agent's record of one tool call.
@@ -247,10 +249,14 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Whether the record says that the tool worked. A call without an outcome counts as failed.
+    /// Whether the record says that the tool worked; `None`: nobody ran it. A call without an outcome counts as failed.
     #[must_use]
-    pub fn succeeded(&self) -> bool {
-        matches!(self.outcome, Some(ToolOutcome::Result(_)))
+    pub const fn success(&self) -> Option<bool> {
+        match self.outcome {
+            Some(ToolOutcome::Result(_)) => Some(true),
+            Some(ToolOutcome::Error(_)) | None => Some(false),
+            Some(ToolOutcome::NotRun) => None,
+        }
     }
 }
 

@@ -38,7 +38,8 @@ interface ToolCall {
   params?: Json;
   /** Why nobody knows with what it was called. */
   params_unknown?: string;
-  success: boolean;
+  /** Not there: nobody ran it, where tools are only announced. */
+  success?: boolean;
   result?: Json;
   error?: string;
 }

@@ -252,7 +252,7 @@ impl<'a> Subject<'a> {
         match self.context.tool_mode {
             // Tools are never executed: there is nothing to look at, and nothing to count.
             ToolMode::RoutingOnly => Box::new(std::iter::empty()),
-            ToolMode::Live | ToolMode::Stub => match calls.iter().find(|call| !call.succeeded()) {
+            ToolMode::Live | ToolMode::Stub => match calls.iter().find(|call| call.success() == Some(false)) {
                 None => one(true, String::new),
                 Some(call) => one(false, || match &call.outcome {
                     Some(ToolOutcome::Error(fault)) if !fault.message.is_empty() => {

@@ -360,6 +360,10 @@ impl Answer<'_> {
         };
         let result = match &call.outcome {
             Some(ToolOutcome::Result(result)) => result.as_ref(),
+            Some(ToolOutcome::NotRun) => {
+                let why = format!("{tool:?} was not run: tools are only announced here (routing only)");
+                return Err(Unevaluated { why, blame: Blame::Suite });
+            }
             Some(ToolOutcome::Error(fault)) => {
                 return Ok(Verdict::of(false, || format!("{tool:?} failed: {}", clip(&fault.message))));
             }

@@ -75,7 +75,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
                 let how = match outcome {
                     Some(ToolOutcome::Result(_)) => "ok".to_owned(),
                     Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
-                    None => "ended without an outcome".to_owned(),
+                    Some(ToolOutcome::NotRun) | None => "ended without an outcome".to_owned(),
                 };
                 let took = duration.map(|duration| format!(" {}ms", whole_millis(duration))).unwrap_or_default();
                 format!("← {} {how}{took}", short(&name))

@@ -291,7 +291,11 @@ fn validator_question(asked: &Judgement<'_>) -> String {
                 write_string(why, &mut out);
             }
         }
-        out.push_str(if call.succeeded() { ", \"success\": true}" } else { ", \"success\": false}" });
+        out.push_str(match call.success() {
+            Some(true) => ", \"success\": true}",
+            Some(false) => ", \"success\": false}",
+            None => "}",
+        });
     }
     out.push_str("]}");
     out

@@ -331,7 +331,7 @@ fn size_of(tool: Option<&ToolCall>, asked: &[(String, Payload)]) -> usize {
     let outcome = match &call.outcome {
         Some(ToolOutcome::Result(result)) => result.as_ref().map_or(0, json),
         Some(ToolOutcome::Error(fault)) => fault.message.len(),
-        None => 0,
+        Some(ToolOutcome::NotRun) | None => 0,
     };
     let arguments = match &call.params {
         Arguments::None => 0,
@@ -417,8 +417,12 @@ fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>
     }
     for (position, span) in &pairs {
         let call = &claimed[*position];
-        if call.outcome.is_some() && span.outcome.is_some() && call.succeeded() != span.succeeded() {
-            let word = |it: &ToolCall| if it.succeeded() { "worked" } else { "failed" };
+        if call.outcome.is_some() && span.outcome.is_some() && call.success() != span.success() {
+            let word = |it: &ToolCall| match it.success() {
+                Some(true) => "worked",
+                Some(false) => "failed",
+                None => "was not run",
+            };
             let (told_so, seen_so) = (word(call), word(span));
             told.push(format!("spans: {:?} ({}) {told_so} as claimed, and {seen_so} as seen", call.name, call.call_id));
         }

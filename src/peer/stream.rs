@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::said::Said;
 use super::turns::{TurnLimit, Turns};
 use crate::conversation::{
-    AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, ToolMode, Transcript,
-    Usage,
+    AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, ToolMode, ToolOutcome,
+    Transcript, Usage,
 };
 
 /// Most bytes that the events of one call may add up to.
@@ -215,7 +215,13 @@ impl Recording {
 
     /// The record, with remarks about it; `failure` says why there is no answer, if there is none.
     #[must_use]
-    pub fn into_exchange(self, failure: Option<Failure>) -> Exchange {
+    pub fn into_exchange(mut self, failure: Option<Failure>) -> Exchange {
+        if self.mode == ToolMode::RoutingOnly {
+            // No result is due, so none is missed.
+            for call in &mut self.tool_calls {
+                call.outcome.get_or_insert(ToolOutcome::NotRun);
+            }
+        }
         let answer = self.finished.as_ref().and_then(|finished| finished.response.as_ref());
         let is_told_whole = answer.is_some();
         let open = self.tool_calls.iter().filter(|call| call.outcome.is_none());
@@ -398,7 +404,7 @@ mod tests {
         let Exchange { transcript, warnings, .. } = recording.into_exchange(None);
         assert_eq!((transcript.response.as_str(), transcript.commentary.as_str()), ("b", "a"));
         assert_eq!(transcript.duration, Duration::from_millis(8));
-        assert!(transcript.tool_calls.iter().all(ToolCall::succeeded) && warnings.is_empty());
+        assert!(transcript.tool_calls.iter().all(|call| call.success() == Some(true)) && warnings.is_empty());
     }
 
     #[test]

@@ -542,6 +542,7 @@ impl<'a> Call<'a> {
         let (word, class) = match call.outcome {
             Some(ToolOutcome::Result(_)) => ("", "passed"),
             Some(ToolOutcome::Error(_)) => ("failed", "failed"),
+            Some(ToolOutcome::NotRun) => ("not run", "skipped"),
             None => ("no result", "skipped"),
         };
         let time = call.duration.map(time).unwrap_or_default();

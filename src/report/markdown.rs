@@ -586,7 +586,7 @@ fn details(verdict: Verdict<'_>) -> String {
     }
     let calls = &result.transcript.tool_calls;
     let tools = calls.iter().take(MAX_ITEMS).map(|call| {
-        let failed = if call.succeeded() { "" } else { " (failed)" };
+        let failed = if call.success() == Some(false) { " (failed)" } else { "" };
         code(&call.name, 80) + failed
     });
     let tools: Vec<String> = tools.collect();

@@ -364,7 +364,9 @@ struct Details<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Call<'a> {
     name: &'a str,
-    success: bool,
+    /// Not there: nobody ran it, as the mode wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    success: Option<bool>,
     duration_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,
@@ -454,10 +456,10 @@ impl<'a> Call<'a> {
         let (result, error) = match &call.outcome {
             Some(ToolOutcome::Result(result)) => (raw(result.as_ref()), None),
             Some(ToolOutcome::Error(fault)) => (None, Some(fault.message.as_str())),
-            None => (None, None),
+            Some(ToolOutcome::NotRun) | None => (None, None),
         };
         let duration_ms = call.duration.map(|duration| duration.as_secs_f64() * 1000.0);
-        let (name, success) = (call.name.as_str(), call.succeeded());
+        let (name, success) = (call.name.as_str(), call.success());
         Self { name, success, duration_ms, params, malformed_params, params_unknown, result, error }
     }
 }

@@ -375,7 +375,7 @@ pub(super) fn size_of_turn(transcript: &Transcript) -> usize {
         let outcome = match &call.outcome {
             Some(ToolOutcome::Result(result)) => json(result.as_ref()),
             Some(ToolOutcome::Error(fault)) => fault.message.len(),
-            None => 0,
+            Some(ToolOutcome::NotRun) | None => 0,
         };
         call.name.len() + call.call_id.len() + json(call.params.given()) + outcome
     };

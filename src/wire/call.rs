@@ -94,10 +94,11 @@ pub fn cancel_to_proto(reason: CancelReason, grace: Duration) -> pb::InvokeReque
 #[must_use]
 pub fn tool_result_to_proto(call_id: &str, outcome: &ToolOutcome, unstubbed: bool) -> pb::ToolResult {
     let outcome = match outcome {
-        ToolOutcome::Result(result) => pb::tool_result::Outcome::Result(result_to_proto(result.as_ref())),
-        ToolOutcome::Error(fault) => pb::tool_result::Outcome::Error(fault_to_proto(fault)),
+        ToolOutcome::Result(result) => Some(pb::tool_result::Outcome::Result(result_to_proto(result.as_ref()))),
+        ToolOutcome::Error(fault) => Some(pb::tool_result::Outcome::Error(fault_to_proto(fault))),
+        ToolOutcome::NotRun => None,
     };
-    pb::ToolResult { call_id: call_id.to_owned(), outcome: Some(outcome), unstubbed }
+    pb::ToolResult { call_id: call_id.to_owned(), outcome, unstubbed }
 }
 
 /// Reads what [`tool_result_to_proto`] wrote: call id, outcome, whether the case has no stub for the tool.
@@ -351,10 +352,12 @@ const fn finish_reason_to_proto(reason: FinishReason) -> pb::FinishReason {
 /// A tool call with its outcome, as one record.
 #[must_use]
 pub fn tool_call_to_proto(call: &ToolCall) -> pb::ToolCallRecord {
-    let is_open = call.outcome.is_none() && call.duration.is_none();
+    let not_run = call.outcome == Some(ToolOutcome::NotRun);
+    let is_open = (call.outcome.is_none() || not_run) && call.duration.is_none();
     pb::ToolCallRecord {
         started: Some(started_to_proto(call)),
         finished: (!is_open).then(|| finished_to_proto(&call.call_id, call.outcome.as_ref(), call.duration)),
+        not_run,
     }
 }
 
@@ -367,6 +370,9 @@ pub fn tool_call_from_proto(record: pb::ToolCallRecord) -> Result<ToolCall, Wire
     let mut call = started_from_proto(started);
     if let Some(finished) = record.finished {
         (_, call.outcome, call.duration) = finished_from_proto(finished);
+    }
+    if record.not_run {
+        call.outcome.get_or_insert(ToolOutcome::NotRun);
     }
     Ok(call)
 }
@@ -394,10 +400,13 @@ fn started_from_proto(started: pb::ToolCallStarted) -> ToolCall {
 }
 
 fn finished_to_proto(call_id: &str, outcome: Option<&ToolOutcome>, took: Option<Duration>) -> pb::ToolCallFinished {
-    let outcome = outcome.map(|outcome| match outcome {
-        ToolOutcome::Result(result) => pb::tool_call_finished::Outcome::Result(result_to_proto(result.as_ref())),
-        ToolOutcome::Error(fault) => pb::tool_call_finished::Outcome::Error(fault_to_proto(fault)),
-    });
+    let outcome = match outcome {
+        Some(ToolOutcome::Result(result)) => {
+            Some(pb::tool_call_finished::Outcome::Result(result_to_proto(result.as_ref())))
+        }
+        Some(ToolOutcome::Error(fault)) => Some(pb::tool_call_finished::Outcome::Error(fault_to_proto(fault))),
+        Some(ToolOutcome::NotRun) | None => None,
+    };
     pb::ToolCallFinished {
         call_id: call_id.to_owned(),
         outcome,

@@ -543,7 +543,12 @@ mod tests {
             transcript: Transcript {
                 response: "hi 😀".to_owned(),
                 commentary: "hm".to_owned(),
-                tool_calls: vec![call(None), call(Some(fault.clone())), call(Some(ToolOutcome::Result(None)))],
+                tool_calls: vec![
+                    call(None),
+                    call(Some(fault.clone())),
+                    call(Some(ToolOutcome::Result(None))),
+                    call(Some(ToolOutcome::NotRun)),
+                ],
                 usage: Some(usage()),
                 duration: Duration::from_millis(5),
                 open_end: None,

@@ -502,3 +502,57 @@ fn a_simulated_user_does_not_hear_commentary() {
     let heard = &user.asked()[0].text;
     assert!(heard.contains("It is 5.") && !heard.contains("look"), "{heard}");
 }
+
+/// Where tools are only announced no result is due: none is missed, and no call has failed.
+#[test]
+fn routing_only_misses_no_result() {
+    let place = Place::new();
+    let agent =
+        Script::new(|asked| Ok(if asked.text == "Pay" { "I will pay." } else { r#"{"passed": true}"# }.to_owned()))
+            .doing(|asked| if asked.text == "Pay" { vec![tool_started("1", Some("{}"), None)] } else { Vec::new() });
+    let agent = agent.able(&["tools.routing"]).start();
+    golden(
+        &place,
+        "Pay",
+        &[("a", r#"{"toolsCalled": ["pay"], "noToolErrors": true, "responseContains": ["I will pay."]}"#)],
+    );
+    let routing = ["--tools", "routing-only", "-o", "r.html", "-o", "r.md", "-o", "r.jsonl"];
+    let (ended, result) = run(&place, "s.golden.json", &agent.url, &routing);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(!ended.stdout.contains('⚠'), "{}", ended.stdout);
+    let case = &result["cases"][0];
+    assert_eq!((&case["warnings"], &case["warning"]), (&serde_json::json!([]), &Value::Null), "{case}");
+    let call = case["toolCalls"][0].as_object().expect("a call");
+    assert_eq!((&call["name"], call.get("success")), (&"pay".into(), None), "{call:?}");
+    let read = |report: &str| std::fs::read_to_string(place.path().join(report)).expect("a report");
+    let page = read("r.html");
+    assert!(page.contains("not run") && !page.contains("no result"), "{page}");
+    assert!(!read("r.md").contains("(failed)") && !read("r.jsonl").contains("success"), "{}", read("r.jsonl"));
+
+    // What others are told of it.
+    place
+        .write("scripts/look.js", "export default (o, i, p, evidence) => evidence.tool_calls[0].success === undefined");
+    lines(
+        &place,
+        "Pay",
+        &[
+            ("script", r#"{"type": "script", "use": "scripts:look"}"#),
+            ("judge", r#"{"type": "agent", "use": "agents:judge", "options": {"metadata": {"criteria": "kind"}}}"#),
+            ("worked", r#"{"type": "tool_result", "value": {"tool": "pay"}}"#),
+            ("called", r#"{"type": "tool_called", "name": "pay"}"#),
+        ],
+    );
+    let judge = format!("judge={}", agent.url);
+    let args = ["--tools", "routing-only", "--agent", &judge];
+    let (ended, result) = run(&place, "s.jsonl", &agent.url, &args);
+    let expected = [
+        "script passed - - -",
+        "judge passed - - -",
+        r#"worked errored assertion suite tool_result: "pay" was not run: tools are only announced here (routing only)"#,
+        "called passed - - -",
+    ];
+    assert_eq!(verdicts(&result), expected, "{}", ended.stdout);
+    let asked = agent.asked();
+    let question = &asked.iter().find(|asked| asked.text.contains("criteria")).expect("the judge was asked").text;
+    assert!(question.contains(r#""tool_calls": [{"name": "pay", "params": {}}]"#), "{question}");
+}

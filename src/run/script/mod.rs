@@ -95,7 +95,9 @@ struct Call<'a> {
     /// Why nobody knows with what it was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     params_unknown: Option<&'a str>,
-    success: bool,
+    /// Not there: nobody ran it, as the mode wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    success: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,14 +114,14 @@ impl<'a> Call<'a> {
         let (result, error) = match &call.outcome {
             Some(ToolOutcome::Result(result)) => (json(result.as_ref()), None),
             Some(ToolOutcome::Error(fault)) => (None, Some(fault.message.as_str())),
-            None => (None, None),
+            Some(ToolOutcome::NotRun) | None => (None, None),
         };
         let params_unknown = match &call.params {
             Arguments::Unknown(why) => Some(why.as_str()),
             Arguments::None | Arguments::Given(_) => None,
         };
         let params = json(call.params.given());
-        Self { name: &call.name, params, params_unknown, success: call.succeeded(), result, error }
+        Self { name: &call.name, params, params_unknown, success: call.success(), result, error }
     }
 }
 

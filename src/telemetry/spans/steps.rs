@@ -136,6 +136,7 @@ impl Steps<'_, '_> {
                 span.attributes.push(text(name::ERROR_TYPE, reason));
                 span.status = error(&fault.message);
             }
+            Some(ToolOutcome::NotRun) => {}
             None => {
                 span.attributes.push(KeyValue::new(name::ERROR_TYPE, "no_outcome"));
                 span.status = error("the agent did not say how it ended");
