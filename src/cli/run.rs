@@ -30,7 +30,7 @@ use crate::suite::timeout::Timeout;
 use crate::suite::{Defaults, Tier};
 use crate::trace::{captures_content, check_template};
 use crate::usage::Prices;
-use crate::verdict::gate::{Gate, Rate};
+use crate::verdict::gate::{Gate, Rate, Undecided};
 use crate::wire::control as pb;
 use crate::wire::run::run_from_proto;
 use crate::wire::spec::spec_to_proto;
@@ -135,10 +135,15 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "fail_fast", help_heading = "Gate")]
     min_case_pass_rate: Option<Rate>,
 
-    /// Pass if an exact test sees no drop of the pass rate against --baseline that is larger than this, such as 5%; too little
-    /// to tell is no pass
+    /// Pass if an exact test sees no drop of the pass rate against --baseline that is larger than this, such as 5%, neither
+    /// of the whole nor of a suite; too little to tell is no pass, see --undecided
     #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "fail_fast", help_heading = "Gate")]
     max_regression: Option<Rate>,
+
+    /// What it counts as that nobody can tell whether the gate was passed, because too little is known: pass (exit code 0) or
+    /// fail (1) [default: neither, exit code 3]
+    #[arg(long, value_name = "pass|fail", value_parser = Undecided::parse, help_heading = "Gate")]
+    undecided: Option<Undecided>,
 
     /// Run all cases, also when nothing that is left can change what comes of the gate
     #[arg(long, help_heading = "Gate")]
@@ -304,6 +309,10 @@ pub(super) struct RunArgs {
     #[arg(skip)]
     prices: Prices,
 
+    /// As `undecided`; of a run without a gate it means nothing
+    #[arg(skip)]
+    undecided_by_settings: Option<Undecided>,
+
     /// The run that is judged again, whose cases these are; a flag of nobody
     #[arg(skip)]
     recorded: Option<Box<Run>>,
@@ -384,6 +393,7 @@ impl RunArgs {
             min_case_pass_rate: self.min_case_pass_rate,
             max_regression: self.max_regression,
             to_the_end: self.to_the_end,
+            undecided: self.undecided.or(self.undecided_by_settings),
         }
     }
 
@@ -418,8 +428,9 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         let message = "--max-regression 0%: no number of repetitions could show that nothing was lost at all";
         return Err(CliError::new(Exit::Usage, message).hint("say how large a drop matters, such as 2%"));
     }
-    if args.to_the_end && args.gate().is_open() {
-        return Err(CliError::new(Exit::Usage, "--to-the-end is about a gate, and there is none")
+    let about_gate = [("--to-the-end", args.to_the_end), ("--undecided", args.undecided.is_some())];
+    if let Some((flag, _)) = about_gate.iter().find(|(_, is_given)| *is_given && args.gate().is_open()) {
+        return Err(CliError::new(Exit::Usage, format!("{flag} is about a gate, and there is none"))
             .hint("set one with --min-pass-rate, --min-case-pass-rate or --max-regression"));
     }
     let daemon = daemon.filter(|_| !args.daemon_free);

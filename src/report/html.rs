@@ -205,7 +205,7 @@ struct Gate<'a> {
 impl<'a> Gate<'a> {
     fn of(gate: &'a GateResult) -> Self {
         Self {
-            class: match gate.passage {
+            class: match gate.counts_as {
                 Passage::Passed => "passed",
                 Passage::Failed => "failed",
                 Passage::CannotTell => "errored",
@@ -287,7 +287,7 @@ fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
     fact("Cost", "", totals.usage.cost.map(money).unwrap_or_default());
     let selected = if run.spec.is_selective() { "only selected cases" } else { "" };
     fact("Selection", "", selected.to_owned());
-    fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run.exit_code(), run.gate.is_some())));
+    fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run)));
     facts
 }
 

@@ -4,18 +4,22 @@
 //! the case, with a number behind it where that is not the only one in its suite (as it is of a case `a #2` beside the second repetition
 //! of a case `a`).
 //!
+//! A gate is a test of its own, as it decides about the run. An attempt after which a case was tried again stands with its test, as
+//! Surefire and Gradle write it: `flakyFailure` or `flakyError` if the last one passed, else `rerunFailure` or `rerunError`.
+//!
 //! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped by the
 //! library, which also takes out control characters; the two others that XML 1.0 cannot hold are taken out here.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestSuite, XmlString};
+use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
 use super::outline::{Outline, Place};
-use super::{Report, Unwritable, Verdict, Written, attempts_note};
+use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
 use crate::conversation::Transcript;
-use crate::verdict::{Outcome, Turn};
+use crate::verdict::gate::{GateResult, Passage};
+use crate::verdict::{Attempt, Outcome, Turn};
 
 /// Longest answer that stands with a case that did not pass, in characters.
 const MAX_ANSWER: usize = 4_000;
@@ -28,6 +32,9 @@ pub struct Junit {
     names: HashSet<String>,
 }
 
+/// What the gate of a run stands as among its suites: no path of a suite holds a colon.
+const GATE: &str = "forge:gate";
+
 const END: &str = "</testsuites>";
 const SUITE: &str = "    <testsuite ";
 const SUITE_END: &str = "    </testsuite>";
@@ -36,11 +43,12 @@ const CASE: &str = "        <testcase ";
 impl Report for Junit {
     fn head(&mut self, outline: &Outline) -> Written {
         let totals = outline.totals();
+        let gate = gate_of(outline).map(|gate| gate.counts_as);
         let mut document = Document::new(format!("forge {}", outline.run.run_id));
-        document.tests = outline.parts.iter().map(|part| part.cases.len()).sum();
+        document.tests = outline.parts.iter().map(|part| part.cases.len()).sum::<usize>() + usize::from(gate.is_some());
         document.skipped = number(totals.skipped + totals.not_run);
-        document.failures = number(totals.failed);
-        document.errors = number(totals.errored);
+        document.failures = number(totals.failed) + usize::from(gate == Some(Passage::Failed));
+        document.errors = number(totals.errored) + usize::from(gate == Some(Passage::CannotTell));
         before(&document, END)
     }
 
@@ -77,9 +85,41 @@ impl Report for Junit {
         Ok(format!("{SUITE_END}\n"))
     }
 
-    fn end(&mut self, _: &Outline) -> Written {
-        Ok(format!("{END}\n"))
+    fn end(&mut self, outline: &Outline) -> Written {
+        let gate = match gate_of(outline) {
+            None => String::new(),
+            Some(gate) => {
+                let mut suite = TestSuite::new(GATE);
+                suite.add_test_case(case_of_gate(gate));
+                between(suite, SUITE, END)?
+            }
+        };
+        Ok(format!("{gate}{END}\n"))
     }
+}
+
+/// The gate of a run that is shown whole.
+fn gate_of(outline: &Outline) -> Option<&GateResult> {
+    outline.run.gate.as_ref().filter(|_| !outline.is_part())
+}
+
+/// A gate as a test: where nobody can tell whether it was passed, every test may be green, and the run is not.
+fn case_of_gate(gate: &GateResult) -> TestCase {
+    let bad = |kind| {
+        let mut status = TestCaseStatus::non_success(kind);
+        status.set_message(clean(&repeats::headline(gate))).set_type(gate.passage.name());
+        let lines: Vec<String> = gate.reasons.iter().cloned().chain(repeats::comparisons(gate)).collect();
+        status.set_description(clean(&lines.join("\n")));
+        status
+    };
+    let status = match gate.counts_as {
+        Passage::Passed => TestCaseStatus::success(),
+        Passage::Failed => bad(NonSuccessKind::Failure),
+        Passage::CannotTell => bad(NonSuccessKind::Error),
+    };
+    let mut case = TestCase::new("the gate of the run", status);
+    case.set_classname(GATE);
+    case
 }
 
 fn number(of: u32) -> usize {
@@ -122,6 +162,10 @@ fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
             status
         }
     };
+    let mut status = status;
+    status.add_reruns(
+        (1..).zip(&result.earlier).map(|(number, attempt)| rerun(number, attempt, result.earlier.len() + 1)),
+    );
     let mut case = TestCase::new(name, status);
     case.set_classname(clean(class));
     case.set_time(result.transcript.duration);
@@ -129,6 +173,22 @@ fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
         case.add_property(("description", clean(verdict.name).as_str()));
     }
     case
+}
+
+/// An attempt after which its case was tried again.
+fn rerun(number: usize, attempt: &Attempt, all: usize) -> TestRerun {
+    let kind = if attempt.outcome == Outcome::Failed { NonSuccessKind::Failure } else { NonSuccessKind::Error };
+    let why = attempt.error.as_deref().unwrap_or_else(|| attempt.outcome.name());
+    let mut rerun = TestRerun::new(kind);
+    rerun.set_message(clean(why)).set_time(attempt.duration);
+    if let Some(cause) = attempt.cause {
+        rerun.set_type(cause.name());
+    }
+    let blame = attempt.blame.map(|blame| format!(", blame {}", blame.name())).unwrap_or_default();
+    // Some readers show the text, and some the stack trace only.
+    let text = clean(&format!("attempt {number} of {all}{blame}: {why}"));
+    rerun.set_stack_trace(text.as_str()).set_description(text);
+    rerun
 }
 
 /// A text without the characters that are in no XML 1.0.
@@ -173,8 +233,10 @@ fn beginning(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::sample::{self, HOSTILE, failed};
+    use super::{Attempt, GATE, GateResult, Passage};
+    use crate::report::sample::{self, HOSTILE, errored, failed, passed};
     use crate::report::{Format, whole};
+    use crate::verdict::{CaseResult, Totals};
 
     #[test]
     fn the_parts_make_a_document_whose_counts_hold() {
@@ -203,6 +265,70 @@ mod tests {
         assert_eq!(suites.len(), 2);
         for node in suites.into_iter().chain([document.root_element()]) {
             assert_eq!(said(node), counted(node), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_tried_again_stands_with_its_test() {
+        let attempt = |result| Attempt::of(&result);
+        let flaky =
+            CaseResult { earlier: vec![attempt(failed("wrong <&> ]]>")), attempt(errored("cut"))], ..passed("ok") };
+        let bad = CaseResult { earlier: vec![attempt(failed("first"))], ..failed("last") };
+        let (run, log) = sample::run(vec![("flaky", flaky), ("bad", bad), ("good", passed("ok"))]);
+        let text = whole(Format::Junit, run, &log, None).expect("text");
+        let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let case = |name: &str| {
+            let mut cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+            cases.find(|case| case.attribute("name") == Some(name)).expect("a case")
+        };
+        let children = |name: &str| {
+            let nodes = case(name).children().filter(|node| node.is_element() && !node.has_tag_name("properties"));
+            nodes.map(|node| node.tag_name().name().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(children("flaky"), ["flakyFailure", "flakyError"], "{text}");
+        assert_eq!(children("bad"), ["failure", "rerunFailure"], "{text}");
+        assert!(children("good").is_empty());
+        let first = case("flaky").descendants().find(|node| node.has_tag_name("flakyFailure")).expect("one");
+        assert_eq!(
+            (first.attribute("type"), first.attribute("message")),
+            (Some("assertion"), Some("responseContains: wrong <&> ]]>"))
+        );
+        let told = "attempt 1 of 3, blame agent: responseContains: wrong <&> ]]>";
+        assert_eq!(
+            first.descendants().filter_map(|node| node.text()).find(|text| text.trim() == told).map(str::trim),
+            Some(told),
+            "{text}"
+        );
+        assert_eq!(document.root_element().attribute("failures"), Some("1"), "what passed in the end is no failure");
+    }
+
+    /// Every test may be green where nobody can tell whether the gate was passed.
+    #[test]
+    fn a_gate_is_a_test() {
+        for (passage, counts_as, child) in [
+            (Passage::Passed, Passage::Passed, None),
+            (Passage::Failed, Passage::Failed, Some("failure")),
+            (Passage::CannotTell, Passage::CannotTell, Some("error")),
+            (Passage::CannotTell, Passage::Passed, None),
+            (Passage::CannotTell, Passage::Failed, Some("failure")),
+        ] {
+            let (mut run, log) = sample::repeated();
+            run.totals = Totals { total: 12, passed: 7, failed: 1, errored: 4, ..Totals::default() };
+            let gate = run.gate.take().expect("a gate");
+            run.gate = Some(GateResult { passage, counts_as, ..gate });
+            let text = whole(Format::Junit, run, &log, None).expect("text");
+            let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let cases = || document.descendants().filter(|node| node.has_tag_name("testcase"));
+            let gate = cases().find(|case| case.attribute("classname") == Some(GATE)).expect("a gate");
+            let bad: Vec<&str> =
+                gate.children().filter(roxmltree::Node::is_element).map(|node| node.tag_name().name()).collect();
+            assert_eq!(bad, child.into_iter().collect::<Vec<_>>(), "{passage:?} {counts_as:?}: {text}");
+            let counted = |tag: &str| cases().filter(|case| case.children().any(|node| node.has_tag_name(tag))).count();
+            let said = |name: &str| document.root_element().attribute(name).and_then(|number| number.parse().ok());
+            assert_eq!(
+                (said("tests"), said("failures"), said("errors")),
+                (Some(13), Some(counted("failure")), Some(counted("error")))
+            );
         }
     }
 

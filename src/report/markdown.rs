@@ -203,7 +203,13 @@ fn head(outline: &Outline, suites: &[Section]) -> String {
             "\n| | suite | passed | failed | errored | not run | skipped |\n|---|---|---:|---:|---:|---:|---:|\n",
         );
         for Section { info, totals, .. } in suites.iter().take(MAX_ITEMS) {
-            let mark = if totals.passed + totals.skipped == totals.total { "✅" } else { "❌" };
+            let mark = match totals.passed + totals.skipped == totals.total {
+                // A tick says that all is well, which it is not for the run as a whole; a gate is no matter of single cases.
+                _ if run.gate.is_some() => "",
+                true if run.exit_code() == 3 => "",
+                true => "✅",
+                false => "❌",
+            };
             let _ = writeln!(
                 text,
                 "| {mark} | {} | {} | {} | {} | {} | {} |",
@@ -318,6 +324,8 @@ struct Section {
     repeats: Option<Repeats>,
     /// Whether the run has no other, so that the headline says how many passed.
     is_only: bool,
+    /// Whether the run met trouble, so that nothing of it as a whole is ticked off.
+    has_trouble: bool,
 }
 
 /// Cases that did not pass and are told together. What is kept of them has the same order.
@@ -348,6 +356,7 @@ impl Section {
             most: (4 * MAX_REPORT / outline.parts.len().max(1)).clamp(MIN_SUITE, MAX_REPORT),
             repeats: outline.repeats(part),
             is_only: outline.run.suites.len() == 1,
+            has_trouble: outline.run.exit_code() == 3,
         }
     }
 
@@ -473,7 +482,8 @@ impl Section {
         let passed = number - self.skipped;
         let skipped = if self.skipped > 0 { format!(", {} skipped", self.skipped) } else { String::new() };
         let start = format!(
-            "\n<details><summary>✅ {} passed{skipped}: {}</summary>\n\n| | case | | time |\n|---|---|---|---:|\n",
+            "\n<details><summary>{}{} passed{skipped}: {}</summary>\n\n| | case | | time |\n|---|---|---|---:|\n",
+            if self.has_trouble { "" } else { "✅ " },
             count(passed, "case", "cases"),
             in_html(&self.info.path),
         );
@@ -738,7 +748,7 @@ mod tests {
             "- ❌ regressed (1): `worse`\n- ✅ newly passing (1): `better`\n",
             "the description is another one",
             "- `better`: `flaky: it passed in attempt 2; before that: wrong`\n",
-            "<summary>✅ 2 cases passed, 1 skipped: <code>evals/a.golden.json</code></summary>",
+            "<summary>2 cases passed, 1 skipped: <code>evals/a.golden.json</code></summary>",
             "| ✅ | `good` | `about good` | 10&nbsp;ms |\n",
         ] {
             assert!(text.contains(part), "{part}\n in\n{text}");

@@ -84,13 +84,22 @@ pub fn summary(repeats: &Repeats, look: Look) -> String {
     out
 }
 
+/// What came of a gate, in words.
+pub(super) const fn passage(gate: &GateResult) -> &'static str {
+    match (gate.passage, gate.counts_as) {
+        (Passage::Passed, _) => "the gate was passed",
+        (Passage::Failed, _) => "the gate was not passed",
+        (Passage::CannotTell, Passage::CannotTell) => "nobody can tell whether the gate was passed",
+        (Passage::CannotTell, Passage::Passed) => "nobody can tell whether the gate was passed, which counts as passed",
+        (Passage::CannotTell, Passage::Failed) => {
+            "nobody can tell whether the gate was passed, which counts as not passed"
+        }
+    }
+}
+
 /// What came of a gate, in a line.
 pub(super) fn headline(gate: &GateResult) -> String {
-    let word = match gate.passage {
-        Passage::Passed => "the gate was passed",
-        Passage::Failed => "the gate was not passed",
-        Passage::CannotTell => "nobody can tell whether the gate was passed",
-    };
+    let word = passage(gate);
     let left_out = match gate.left_out {
         0 => String::new(),
         number => format!(", {number} left out because they could not change that"),
@@ -133,7 +142,7 @@ pub fn comparisons(gate: &GateResult) -> Vec<String> {
 /// What the console says about the gate of a run.
 #[must_use]
 pub fn gate(gate: &GateResult, look: Look) -> String {
-    let (sign, color) = match gate.passage {
+    let (sign, color) = match gate.counts_as {
         Passage::Passed => ("✓", AnsiColor::Green),
         Passage::Failed => ("✗", AnsiColor::Red),
         Passage::CannotTell => ("?", AnsiColor::Yellow),
@@ -220,6 +229,8 @@ impl<'a> Repeated<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gated<'a> {
     passage: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counts_as: Option<&'static str>,
     reasons: &'a [String],
     #[serde(flatten)]
     tally: Counted,
@@ -257,6 +268,7 @@ impl<'a> Gated<'a> {
     pub(super) fn of(gate: &'a GateResult) -> Self {
         Self {
             passage: gate.passage.name(),
+            counts_as: (gate.counts_as != gate.passage).then(|| gate.counts_as.name()),
             reasons: &gate.reasons,
             tally: Counted::of(gate.tally),
             comparison: gate.comparison.as_ref().map(Compared::of),

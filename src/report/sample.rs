@@ -247,6 +247,7 @@ pub(super) fn repeated() -> (Run, Log) {
     let tally = |passed, failed, uncounted| Tally { passed, failed, uncounted };
     run.gate = Some(GateResult {
         passage: Passage::Failed,
+        counts_as: Passage::Failed,
         reasons: vec!["shaky: 3 of 4 (75.0 %) passed, at least 80% have to".to_owned()],
         tally: tally(7, 1, 4),
         comparison: Some(RateComparison {

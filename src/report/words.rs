@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::repeats::passage;
 use crate::conversation::{Cost, Usage};
+use crate::event::Run;
 use crate::verdict::{AssertionResult, CaseResult, Opinion, Outcome, Totals};
 
 /// A text as far as a report shows it.
@@ -106,14 +108,15 @@ pub(super) fn all_assertions(result: &CaseResult) -> Vec<&AssertionResult> {
     result.assertions.iter().chain(checkpoints).collect()
 }
 
-/// What an exit code means, in words.
-pub(super) const fn exit(code: u8, has_gate: bool) -> &'static str {
-    match code {
-        0 if has_gate => "the gate was passed",
-        1 if has_gate => "the gate was not passed",
-        0 => "every case passed",
-        1 => "a case failed",
-        4 => "nothing was run",
+/// What the exit code of a run means, in words.
+pub(super) fn exit(run: &Run) -> &'static str {
+    match (run.exit_code(), &run.gate) {
+        (0 | 1, Some(gate)) => passage(gate),
+        (0, None) => "every case passed",
+        (1, None) => "a case failed",
+        (4, _) => "nothing was run",
+        // What else there was would be told with the cases.
+        (_, Some(gate)) if run.error.is_none() && run.totals.exit_code() != 3 => passage(gate),
         _ => "a case could not be judged, or was not run",
     }
 }

@@ -41,7 +41,8 @@ use crate::suite::{Case, Suite};
 use crate::trace::RunTrace;
 use crate::usage::Price;
 use crate::verdict::baseline::{AGENTS, Baseline, Comparison, Setting};
-use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing};
+use crate::verdict::gate::GateResult;
+use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing, Totals};
 pub use ask::with_test_mode;
 use gate::GateWatch;
 use journal::Journal;
@@ -414,9 +415,10 @@ pub async fn execute(
         }
         // Its daemon ended between the last verdict and the end of the run; nobody is needed any more.
         Err(Prevented::Trouble { .. }) if open.is_empty() => {
+            let totals = journal.current().totals;
             let gate = gate.as_ref().map(GateWatch::result);
-            let state = State::of(&journal.current().totals, gate.as_ref().map(|gate| gate.passage));
-            journal.gate(gate);
+            let state = State::of(&totals, gate.as_ref().map(|gate| gate.counts_as));
+            journal.gate(gate.map(|gate| beside(gate, state, unjudged(&totals))));
             return finish(&journal, state, None, None).await;
         }
         Err(Prevented::Trouble { fault, cause, blame }) => {
@@ -464,15 +466,35 @@ pub async fn execute(
     let is_lost = control.lost().is_some();
     let was_stopped = control.stop.is_cancelled() && !control.is_failing_fast() && !control.is_decided() && !is_lost;
     let was_cancelled = was_stopped && !is_whole;
+    let why = match &trouble {
+        Trouble::None if was_cancelled => Some(control.why().to_owned()),
+        Trouble::None => unjudged(&totals),
+        Trouble::Before(fault) | Trouble::Lost(fault) => Some(fault.message.clone()),
+        Trouble::After => Some("the script after the run failed".to_owned()),
+    };
     let (state, error) = match trouble {
-        Trouble::None => (State::of(&totals, gate.as_ref().map(|gate| gate.passage)), None),
+        Trouble::None => (State::of(&totals, gate.as_ref().map(|gate| gate.counts_as)), None),
         Trouble::Before(fault) | Trouble::Lost(fault) => (State::Errored, Some(fault)),
         Trouble::After => (State::Errored, None),
     };
     let state = if was_cancelled { State::Cancelled } else { state };
     journal.compared(comparisons);
-    journal.gate(gate);
+    journal.gate(gate.map(|gate| beside(gate, state, why)));
     finish(&journal, state, Some(card), error).await
+}
+
+/// What came of a gate in a run that ended in a state, for a reason besides the gate itself: no gate is passed beside trouble.
+fn beside(gate: GateResult, state: State, why: Option<String>) -> GateResult {
+    match why.filter(|_| matches!(state, State::Errored | State::Cancelled)) {
+        Some(why) => gate.beside(&why),
+        None => gate,
+    }
+}
+
+/// Which executions have no verdict that should have one, in words.
+fn unjudged(totals: &Totals) -> Option<String> {
+    let open = totals.total.saturating_sub(totals.passed + totals.failed + totals.skipped);
+    (open > 0).then(|| format!("{open} of {} could not be judged, or were not run", totals.total))
 }
 
 /// What went wrong with a run besides its cases.

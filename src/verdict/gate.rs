@@ -78,6 +78,37 @@ pub struct Gate {
     pub max_regression: Option<Rate>,
     /// Whether all cases are run, also those that cannot change what comes of it any more.
     pub to_the_end: bool,
+    /// What it counts as that too little is known to tell; `None`: as trouble.
+    pub undecided: Option<Undecided>,
+}
+
+/// What it counts as that nobody can tell whether a gate was passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undecided {
+    /// It was passed.
+    Pass,
+    /// It was not.
+    Fail,
+}
+
+impl Undecided {
+    /// The word used on the command line and in settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+        }
+    }
+
+    /// Reads `pass` or `fail`.
+    ///
+    /// # Errors
+    /// What may be written.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let named = [Self::Pass, Self::Fail].into_iter().find(|undecided| undecided.name() == text);
+        named.ok_or_else(|| "must be pass or fail".to_owned())
+    }
 }
 
 impl Gate {
@@ -220,8 +251,10 @@ pub struct RateComparison {
 /// What came of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateResult {
-    /// Whether it was passed.
+    /// Whether it was passed, as far as anybody can tell.
     pub passage: Passage,
+    /// What that counts as: something else where nobody can tell and [`Gate::undecided`] says what that means.
+    pub counts_as: Passage,
     /// What was not reached, or why nobody can tell, in words.
     pub reasons: Vec<String>,
     /// What came of all executions.
@@ -232,6 +265,22 @@ pub struct GateResult {
     pub suites: Vec<SuiteComparison>,
     /// Executions that were left out because they could not have changed the answer.
     pub left_out: u32,
+}
+
+impl GateResult {
+    /// The same of a run that met trouble, in words: it was not passed, whatever its rates are, and what counts as passed when too little is
+    /// known is no word for that.
+    #[must_use]
+    pub fn beside(mut self, trouble: &str) -> Self {
+        if self.passage != Passage::Failed {
+            self.passage = Passage::CannotTell;
+            self.reasons.push(trouble.to_owned());
+        }
+        if self.counts_as == Passage::Passed {
+            self.counts_as = Passage::CannotTell;
+        }
+        self
+    }
 }
 
 /// A case then and now.
@@ -316,7 +365,13 @@ fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
         (true, false) => Passage::CannotTell,
         (true, true) => Passage::Passed,
     };
-    GateResult { passage, reasons: [failed, unknown].concat(), tally, comparison, suites, left_out: 0 }
+    let counts_as = match (passage, gate.undecided) {
+        // That nothing is known at all is never a pass.
+        (Passage::CannotTell, Some(Undecided::Pass)) if tally.counted() > 0 => Passage::Passed,
+        (Passage::CannotTell, Some(Undecided::Fail)) => Passage::Failed,
+        (passage, _) => passage,
+    };
+    GateResult { passage, counts_as, reasons: [failed, unknown].concat(), tally, comparison, suites, left_out: 0 }
 }
 
 /// Compares the whole with the baseline, and each suite of several with its own: one that rises must not make up for one that
@@ -563,6 +618,28 @@ mod tests {
         );
         let none = judge(&gate, &[case("a", tally(8, 2), 0, None)]);
         assert_eq!((none.passage, none.comparison), (Passage::CannotTell, None));
+    }
+
+    #[test]
+    fn what_nobody_can_tell_counts_as_its_owner_says() {
+        let few = [case("a", tally(8, 2), 0, Some(tally(9, 1)))];
+        let judged = |undecided, cases: &[CaseTally]| {
+            let judged = judge(&Gate { max_regression: rate("10%"), undecided, ..Gate::default() }, cases);
+            (judged.passage, judged.counts_as)
+        };
+        let nobody = Passage::CannotTell;
+        assert_eq!(judged(None, &few), (nobody, nobody));
+        assert_eq!(judged(Some(Undecided::Pass), &few), (nobody, Passage::Passed));
+        assert_eq!(judged(Some(Undecided::Fail), &few), (nobody, Passage::Failed));
+        let worse = [case("a", tally(70, 30), 0, Some(tally(95, 5)))];
+        assert_eq!(judged(Some(Undecided::Pass), &worse), (Passage::Failed, Passage::Failed), "that is known");
+        let nothing = [case("a", Tally { uncounted: 3, ..Tally::default() }, 0, None)];
+        assert_eq!(judged(Some(Undecided::Pass), &nothing), (nobody, nobody), "nothing is no success");
+        let gate = Gate { max_regression: rate("10%"), undecided: Some(Undecided::Pass), ..Gate::default() };
+        let troubled = judge(&gate, &few).beside("1 of 11 could not be judged");
+        assert_eq!((troubled.passage, troubled.counts_as), (nobody, nobody));
+        assert_eq!(troubled.reasons.last().map(String::as_str), Some("1 of 11 could not be judged"));
+        assert_eq!(judge(&gate, &worse).beside("trouble").counts_as, Passage::Failed);
     }
 
     #[test]

@@ -114,6 +114,93 @@ fn an_exact_test_against_a_baseline() {
     assert_eq!(place.json("r.json")["gate"]["comparison"]["answer"], "cannot_tell");
 }
 
+/// Whatever the cases are, a run that ends with exit code 3 has passed no gate.
+#[test]
+fn no_tick_stands_beside_trouble() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    place.write("u.jsonl", SUITE);
+    run(&place, &agent(0), &["u.jsonl"]);
+    std::fs::rename(place.path().join("r.json"), place.path().join("base.json")).expect("a result");
+    let files = ["-o", "r.md", "-o", "r.html", "-o", "r.xml"];
+    let beside = |ended: &Ended, reason: &str, headline: &str| {
+        assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+        assert!(!ended.stdout.contains("✓ the gate") && ended.stdout.contains(reason), "{}", ended.stdout);
+        let json = place.json("r.json");
+        let suite = json["suites"].get(0).unwrap_or(&json);
+        assert_eq!((&suite["exitCode"], &suite["gate"]["passage"]), (&3.into(), &"cannot_tell".into()), "{json}");
+        let read = |file: &str| std::fs::read_to_string(place.path().join(file)).expect("a report");
+        let (markdown, page, junit) = (read("r.md"), read("r.html"), read("r.xml"));
+        assert!(markdown.contains(headline) && markdown.contains(reason), "{markdown}");
+        // Cases that passed have their sign; nothing of the run or of a suite has one.
+        let of_cases = |line: &&str| line.starts_with("| ✅ | `s");
+        assert!(!markdown.lines().filter(|line| !of_cases(line)).any(|line| line.contains('✅')), "{markdown}");
+        assert!(page.contains(headline) && !page.contains("gate passed"), "{page}");
+        let document = roxmltree::Document::parse(&junit).expect("XML");
+        assert_ne!(document.root_element().attribute("errors"), Some("0"), "{junit}");
+        let gate = document.descendants().find(|node| node.attribute("classname") == Some("forge:gate"));
+        let error = gate.and_then(|gate| gate.children().find(|node| node.has_tag_name("error"))).expect("an error");
+        assert_eq!(error.attribute("type"), Some("cannot_tell"));
+    };
+    let nobody = "nobody can tell whether the gate was passed";
+    let few = [&["u.jsonl", "--baseline", "base.json", "--max-regression", "5%"][..], &files].concat();
+    beside(&run(&place, &agent(0), &few), "cannot tell whether it regressed", nobody);
+    // The rate is reached, and a case could not be judged.
+    let judge = r#"{"id": "shifty", "input": "x", "assertions": [{"type": "agent", "use": "agents:nobody"}]}"#;
+    place.write("t.jsonl", &format!("{SUITE}{judge}\n"));
+    let most = [&["--min-pass-rate", "50%", "--to-the-end"][..], &files].concat();
+    beside(&run(&place, &agent(0), &most), "1 of 3 could not be judged, or were not run", nobody);
+    // What counts as passed when too little is known is no word for trouble.
+    beside(
+        &run(&place, &agent(0), &[&most[..], &["--undecided", "pass"]].concat()),
+        "1 of 3 could not be judged",
+        nobody,
+    );
+    // The script after the run failed.
+    place.write("t.jsonl", SUITE);
+    place.write("scripts/env.ts", "export function AfterAll() { throw new Error('no'); }\n");
+    let after = [&most[..], &["--after", "scripts:env.AfterAll"]].concat();
+    beside(&run(&place, &agent(0), &after), "the script after the run failed", nobody);
+}
+
+#[test]
+fn what_nobody_can_tell_counts_as_its_owner_says() {
+    let place = Place::new();
+    place.write("t.jsonl", SUITE);
+    let agent = agent(0);
+    run(&place, &agent, &[]);
+    std::fs::rename(place.path().join("r.json"), place.path().join("base.json")).expect("a result");
+    let few = ["--baseline", "base.json", "--max-regression", "5%", "-o", "r.xml"];
+    let with = |more: &[&str]| {
+        let ended = run(&place, &agent, &[&few[..], more].concat());
+        let gate = place.json("r.json")["gate"].clone();
+        assert_eq!(gate["passage"], "cannot_tell", "{}{}", ended.stdout, ended.stderr);
+        (ended.code, gate["countsAs"].as_str().map(str::to_owned), ended.stdout)
+    };
+    let (_daemon, daemon) = place.daemon();
+    for daemon in [&[][..], &["--daemon", &daemon]] {
+        let (code, counts_as, told) = with(&[&["--undecided", "pass"], daemon].concat());
+        assert_eq!((code, counts_as.as_deref()), (Some(0), Some("passed")), "{told}");
+        assert!(told.contains("✓ nobody can tell whether the gate was passed, which counts as passed: 2/2"), "{told}");
+        let (code, counts_as, told) = with(&[&["--undecided", "fail"], daemon].concat());
+        assert_eq!((code, counts_as.as_deref()), (Some(1), Some("failed")), "{told}");
+        assert!(
+            told.contains("✗ nobody can tell whether the gate was passed, which counts as not passed: 2/2"),
+            "{told}"
+        );
+        assert_eq!(with(daemon).0, Some(3));
+    }
+    // The settings of the project say it; a flag wins, and a run without a gate is none of their business.
+    place.write("forge.config.json", r#"{"undecided": "fail"}"#);
+    assert_eq!(with(&[]).0, Some(1));
+    assert_eq!(with(&["--undecided", "pass"]).0, Some(0));
+    assert_eq!(run(&place, &agent, &[]).code, Some(0));
+    place.write("forge.config.json", r#"{"undecided": "maybe"}"#);
+    let ended = run(&place, &agent, &[]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("line 1: undecided must be pass or fail"), "{}", ended.stderr);
+}
+
 #[test]
 fn gates_that_make_no_sense() {
     let place = Place::new();
@@ -122,6 +209,8 @@ fn gates_that_make_no_sense() {
         (&["--max-regression", "5%"][..], "--max-regression compares with an earlier result, and there is none"),
         (&["--min-pass-rate", "95"], "write a rate as 95% or 0.95"),
         (&["--to-the-end"], "--to-the-end is about a gate, and there is none"),
+        (&["--undecided", "pass"], "--undecided is about a gate, and there is none"),
+        (&["--min-pass-rate", "95%", "--undecided", "maybe"], "must be pass or fail"),
         (&["--min-pass-rate", "95%", "--fail-fast"], "cannot be used with"),
     ] {
         let ended = place.run(&[&["run", "t.jsonl", "-n", "grpc://127.0.0.1:1"], more].concat());

@@ -11,6 +11,7 @@ use crate::suite::error::did_you_mean;
 use crate::suite::timeout::Timeout;
 use crate::trace::check_template;
 use crate::usage::{Price, Prices, nano_usd};
+use crate::verdict::gate::Undecided;
 
 const NAME: &str = "forge.config.json";
 const KEYS: &[&str] = &[
@@ -29,6 +30,7 @@ const KEYS: &[&str] = &[
     "toolMode",
     "prices",
     "traceUrl",
+    "undecided",
 ];
 const PRICE_KEYS: &[&str] = &["input", "output", "cacheRead", "cacheWrite"];
 
@@ -105,6 +107,8 @@ impl Config {
             Some(other) => return Err(self.refuse("toolMode", &format!("{other:?} is neither live nor routing-only"))),
         });
         args.prices = self.prices()?;
+        let undecided = self.text("undecided")?.map(|text| Undecided::parse(&text));
+        args.undecided_by_settings = undecided.transpose().map_err(|why| self.refuse("undecided", &why))?;
         if let Some(url) = self.text("traceUrl")? {
             check_template(&url).map_err(|why| self.refuse("traceUrl", &format!(": {why}")))?;
             args.trace_url = args.trace_url.take().or(Some(url));
