@@ -1,6 +1,6 @@
 //! Paths, folders and globs → suites and their bundle.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
 use crate::suite::answers::Answers;
 use crate::suite::automaton::Pool;
+use crate::suite::cases::Head;
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::script::Hooks;
@@ -30,6 +31,8 @@ pub(super) struct Inputs {
     pub(super) bundle: Bundle,
     /// The files that were read, as they were named.
     pub(super) files: Vec<PathBuf>,
+    /// What its user called each suite, by its path in the bundle: a path, a message, a generator.
+    pub(super) given: HashMap<String, String>,
     /// What is not run of folders that were named, and perhaps should be; for people.
     pub(super) not_run: Vec<String>,
     /// Where suites with stored answers stand on the disk.
@@ -54,6 +57,8 @@ pub(super) struct Home {
 /// Somebody who writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
 #[derive(Debug, Clone)]
 pub(super) struct Generator {
+    /// As it was given.
+    pub(super) written: String,
     /// Who.
     pub(super) writer: Writer,
     /// Most cases.
@@ -97,12 +102,13 @@ impl Generator {
     /// Most cases.
     const MAX_COUNT: u32 = 10_000;
 
-    fn new(writer: Writer, params: Vec<(String, Param)>) -> Result<Self, CliError> {
+    fn new(written: &str, writer: Writer, params: Vec<(String, Param)>) -> Result<Self, CliError> {
         let (source, what) = match &writer {
             Writer::Agent(id) => (format!("agents:{id}"), "agent"),
             Writer::Script(name) => (format!("scripts:{name}"), "script"),
         };
-        let mut generator = Self { writer, count: Self::COUNT, focus: String::new(), params: Vec::new() };
+        let written = written.to_owned();
+        let mut generator = Self { written, writer, count: Self::COUNT, focus: String::new(), params: Vec::new() };
         let refuse = |why: String| CliError::new(Exit::Usage, format!("-i {source}: {why}"));
         if source.ends_with(':') {
             return Err(refuse(format!("it names no {what}")).hint(format!("as in -i \"{source}ID?count=10\"")));
@@ -150,20 +156,25 @@ impl Inputs {
                 // Whatever a text looks like, a file of that name is meant.
                 Source::Message(text) if !Path::new(&text).exists() => messages.push(text),
                 Source::Message(path) | Source::File(path) => paths.push(path),
-                Source::Agent { id, params } => generators.push(Generator::new(Writer::Agent(id), params)?),
-                Source::Script { name, params } => generators.push(Generator::new(Writer::Script(name), params)?),
+                Source::Agent { id, params } => generators.push(Generator::new(source, Writer::Agent(id), params)?),
+                Source::Script { name, params } => {
+                    generators.push(Generator::new(source, Writer::Script(name), params)?);
+                }
                 Source::Tests(name) => tests.push(name),
             }
         }
         let mut bundle = Bundle::default();
         let mut pool = Pool::default();
         let mut suites = Vec::new();
+        let mut given = HashMap::new();
         let mut homes = Vec::new();
         let mut errors: Vec<Finding> = Vec::new();
         let Expanded { files, not_run } = expand(&paths)?;
         for path in files.clone() {
             if path.extension().is_some_and(|ending| ending == "ts" || ending == "js") {
-                suites.push(scripts::add_tests_at(&mut bundle, &path)?);
+                let suite = scripts::add_tests_at(&mut bundle, &path)?;
+                given.insert(suite.path.clone(), path.display().to_string());
+                suites.push(suite);
                 continue;
             }
             let text = text_of_file(&path)
@@ -180,7 +191,9 @@ impl Inputs {
                             Err(found) => errors.extend(found.0),
                         }
                     }
+                    suite.warnings.extend(paths_as_addresses(&suite, &path));
                     suite.path.clone_from(&name);
+                    given.insert(name.clone(), path.display().to_string());
                     suites.push(suite);
                 }
                 Err(found) => errors.extend(found.0),
@@ -195,6 +208,7 @@ impl Inputs {
             });
             let bytes = suite::framework::literal(message).into_bytes();
             let name = name_in_bundle(&name, &bundle);
+            given.insert(name.clone(), message.clone());
             match suite::parse(&name, &bytes, defaults) {
                 Ok(suite) => suites.push(suite),
                 Err(found) => errors.extend(found.0),
@@ -202,10 +216,12 @@ impl Inputs {
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(Path::new(&name), &error))?;
         }
         for name in &tests {
-            suites.push(scripts::add_tests(&mut bundle, name)?);
+            let suite = scripts::add_tests(&mut bundle, name)?;
+            given.insert(suite.path.clone(), format!("scripts.{name}"));
+            suites.push(suite);
         }
         invalid(&errors)?;
-        Ok(Self { suites, bundle, files, not_run, homes, generators, generated: Vec::new() })
+        Ok(Self { suites, bundle, files, given, not_run, homes, generators, generated: Vec::new() })
     }
 
     /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it refuses are
@@ -282,6 +298,7 @@ impl Inputs {
         if more > 0 {
             told.push(format!("{more} more cases cannot be used"));
         }
+        self.given.insert(name.clone(), generator.written.clone());
         self.generated.push(Generated { path: name, cases });
         Ok(told)
     }
@@ -448,6 +465,22 @@ fn add_files(
         }
     }
     Ok(findings)
+}
+
+/// Says where a case sends the agent a path as if it were an address, and the file is here.
+fn paths_as_addresses(suite: &Suite, path: &Path) -> Vec<Finding> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let sent = suite.cases.iter().flat_map(|case| case.paths_as_addresses.iter().map(move |address| (case, address)));
+    let of_file = sent.filter(|(_, address)| folder.join(address).is_file());
+    let finding = |(case, address): (&Head, &String)| Finding {
+        file: path.display().to_string(),
+        line: case.line,
+        case: Some(case.id.clone()),
+        field: None,
+        message: format!("{address:?} is passed on as an address, and it is the path of a file"),
+        hint: Some(format!("file://{address} sends the file")),
+    };
+    of_file.map(finding).collect()
 }
 
 pub(super) fn refused(path: &Path, error: &BundleError) -> CliError {

@@ -1,5 +1,6 @@
 //! `forgectl run`: pack, upload, follow, tell.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -263,7 +264,8 @@ pub(super) struct RunArgs {
     output_dir: Option<PathBuf>,
 
     /// Write the result to this file too; its ending says the format: .json, .jsonl, .xml for JUnit, .md for a comment on a
-    /// pull request, .html for a browser; may be given several times
+    /// pull request, .html for a browser; to a folder, which is there or ends in /, the result of each suite, .json of eval
+    /// files and .jsonl of test files; may be given several times
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
 
@@ -581,11 +583,12 @@ async fn run_on(
         print(&format!("{}\n", run.run_id))?;
         return Ok(Exit::Passed);
     }
+    let given = inputs.given.clone();
     // Suites may be large, and who only waits does not need them.
     let inputs = Some(inputs).filter(|_| args.update_snapshots);
     let Ended { run, lines, answered } = follow(client, args, &run, interrupts).await?;
     // First what people wait for, then the files, whatever became of the other.
-    let told = tell(args, &run, &lines);
+    let told = tell(args, &run, &given, &lines);
     drop(lines);
     let written = write_results(client, args, &run).await;
     let stored = inputs.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
@@ -733,9 +736,9 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
 }
 
 /// Prints the summary of each suite of which anything was run, and says what kept the run from going on.
-fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
+fn tell(args: &RunArgs, run: &Run, given: &HashMap<String, String>, lines: &Lines) -> Result<(), CliError> {
     if run.error.is_none() || run.has_run_any() {
-        summarise(args, run, lines)?;
+        summarise(args, run, given, lines)?;
     }
     let Some(trouble) = run.trouble() else { return Ok(()) };
     let error = CliError::new(Exit::CouldNotRun, trouble);
@@ -748,7 +751,7 @@ fn tell(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
     })
 }
 
-fn summarise(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
+fn summarise(args: &RunArgs, run: &Run, given: &HashMap<String, String>, lines: &Lines) -> Result<(), CliError> {
     let look: Look = look();
     // What is said of the run as a whole stands with the last suite of which anything is shown.
     let last = run.suites.iter().rposition(|suite| !lines.of_suite(&suite.path).is_empty());
@@ -761,7 +764,8 @@ fn summarise(args: &RunArgs, run: &Run, lines: &Lines) -> Result<(), CliError> {
         let of_suite = suite.warnings.iter().filter(|_| args.quiet);
         let of_run = run.warnings.iter().filter(|_| Some(index) == last);
         let warnings: Vec<String> = of_suite.chain(of_run).cloned().collect();
-        print(&summary(run, suite, &shown, &warnings, look))?;
+        let input = given.get(&suite.path).unwrap_or(&suite.path);
+        print(&summary(run, suite, input, &shown, &warnings, look))?;
         let of_suite = lines.repeats_of(&suite.path);
         if !of_suite.cases.is_empty() {
             print(&repeats::summary(&of_suite, look))?;

@@ -65,7 +65,8 @@ pub(super) enum RunsCommand {
         #[arg(value_name = "RUN")]
         run_id: String,
 
-        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; may be given several times
+        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; may be given
+        /// several times
         #[arg(short, long, value_name = "FILE", required_unless_present = "otlp_file")]
         output: Vec<PathBuf>,
 
@@ -260,7 +261,7 @@ async fn show(client: &Client, run_id: &str) -> Result<Exit, CliError> {
         lines.take(&event);
     }
     for suite in &run.suites {
-        print(&summary(&run, suite, &lines.of_suite(&suite.path), &[], look()))?;
+        print(&summary(&run, suite, &suite.path, &lines.of_suite(&suite.path), &[], look()))?;
         let of_suite = lines.repeats_of(&suite.path);
         if !of_suite.cases.is_empty() {
             print(&repeats::summary(&of_suite, look()))?;

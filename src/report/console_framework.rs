@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
@@ -14,6 +15,8 @@ use crate::verdict::{CaseResult, Outcome};
 const RULE: usize = 63;
 /// Longest error that is shown, in columns; reports hold it whole.
 const MAX_ERROR: usize = 600;
+/// Longest name of what was asked for, which may be a message, in columns.
+const MAX_INPUT: usize = 200;
 /// Most lines of the console of scripts that are shown of a case.
 const MAX_CONSOLE: usize = 10;
 
@@ -33,7 +36,7 @@ pub struct Entry {
     is_flaky: bool,
     /// Whether it is counted and not shown: the gate says how many there are.
     is_left_out: bool,
-    seconds: String,
+    took: Duration,
     /// Where its trace is found, if it did not pass.
     trace: String,
 }
@@ -79,7 +82,7 @@ impl Entry {
             },
             is_flaky: verdict.result.is_flaky(),
             is_left_out: verdict.result.is_left_out(),
-            seconds: seconds(transcript.duration),
+            took: transcript.duration,
             trace: verdict.trace_if_bad(),
         }
     }
@@ -103,18 +106,18 @@ fn shown(error: &str) -> String {
 }
 
 /// A time as people read it: seconds with one digit behind the point.
-fn seconds(duration: std::time::Duration) -> String {
+fn seconds(duration: Duration) -> String {
     format!("{:.1}s", duration.as_secs_f64())
 }
 
-/// The output for one suite: header, cases, summary. `agent` is what the agent is called, `took` the time of the run.
+/// The output for one suite: header, cases, summary. `agent` is what the agent is called, `input` what was asked for.
 #[must_use]
 pub fn summary(
     suite: &SuiteInfo,
     agent: &str,
+    input: &str,
     entries: &[&Entry],
     warnings: &[String],
-    took: std::time::Duration,
     look: Look,
 ) -> String {
     let mut out = String::new();
@@ -126,7 +129,8 @@ pub fn summary(
     };
     title(&mut out, '═', "Agent Test");
     let cases = if entries.len() == 1 { "1 test case".to_owned() } else { format!("{} test cases", entries.len()) };
-    let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {} ({cases})\n", printable(agent), printable(&suite.path));
+    let input = clip(&printable(input), MAX_INPUT);
+    let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {input} ({cases})\n", printable(agent));
     title(&mut out, '─', "Running Tests");
     for entry in entries.iter().filter(|entry| !entry.is_left_out) {
         write_entry(&mut out, entry, look);
@@ -147,6 +151,8 @@ pub fn summary(
     if flaky > 0 {
         let _ = writeln!(out, "  Flaky:   {flaky}");
     }
+    // That of its cases: others of the run may have gone on at the same time.
+    let took = entries.iter().map(|entry| entry.took).sum();
     let _ = writeln!(out, "  Time:    {}", seconds(took));
     if let Some(comparison) = &suite.comparison {
         let by_id: HashMap<&str, &Entry> = entries.iter().rev().map(|entry| (entry.id.as_str(), *entry)).collect();
@@ -168,7 +174,13 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
     if entry.outcome == Outcome::Skipped {
         let _ = writeln!(out, "\n{color}{sign}{color:#} [{}]{name} (skipped)", entry.id);
     } else {
-        let _ = writeln!(out, "\n{color}{sign}{color:#} [{}]{name} ({})\n  {}", entry.id, entry.seconds, entry.counts);
+        let _ = writeln!(
+            out,
+            "\n{color}{sign}{color:#} [{}]{name} ({})\n  {}",
+            entry.id,
+            seconds(entry.took),
+            entry.counts
+        );
     }
     for error in &entry.errors {
         let _ = writeln!(out, "  {color}→{color:#} {error}");
@@ -191,7 +203,7 @@ mod tests {
     use super::*;
     use crate::suite::Tier;
 
-    fn entry(id: &str, name: &str, counts: &str, seconds: &str) -> Entry {
+    fn entry(id: &str, name: &str, counts: &str, millis: u64) -> Entry {
         Entry {
             trace: String::new(),
             id: id.to_owned(),
@@ -203,13 +215,13 @@ mod tests {
             console: Vec::new(),
             is_flaky: false,
             is_left_out: false,
-            seconds: seconds.to_owned(),
+            took: Duration::from_millis(millis),
         }
     }
 
     fn suite() -> SuiteInfo {
         SuiteInfo {
-            path: "./tests/expense.jsonl".to_owned(),
+            path: "tests/expense.jsonl".to_owned(),
             tool_name: "expense".to_owned(),
             tier: Tier::Golden,
             eval_file_hash: String::new(),
@@ -224,13 +236,12 @@ mod tests {
     #[test]
     fn the_console_output_of_the_framework() {
         let entries = [
-            entry("expense-turn1", "First turn - ask type", "Messages: 1, Assertions: 1/1 passed", "1.2s"),
-            entry("expense-turn2", "Second turn - create expense", "Messages: 3, Assertions: 1/1 passed", "2.1s"),
-            entry("expense-turn3", "Final turn - confirm", "Messages: 5, Assertions: 1/1 passed", "1.8s"),
+            entry("expense-turn1", "First turn - ask type", "Messages: 1, Assertions: 1/1 passed", 1_200),
+            entry("expense-turn2", "Second turn - create expense", "Messages: 3, Assertions: 1/1 passed", 2_100),
+            entry("expense-turn3", "Final turn - confirm", "Messages: 5, Assertions: 1/1 passed", 1_800),
         ];
         let look = Look { width: 80, colors: false };
-        let took = std::time::Duration::from_millis(5_100);
-        let shown = summary(&suite(), "assistants.expense", &entries.each_ref(), &[], took, look);
+        let shown = summary(&suite(), "assistants.expense", "./tests/expense.jsonl", &entries.each_ref(), &[], look);
         let expected = "\
 ═══════════════════════════════════════════════════════════════
   Agent Test
@@ -267,11 +278,11 @@ mod tests {
         let failed = Entry {
             outcome: Outcome::Failed,
             errors: vec!["contains: expected \"x\" in the response, but it is not there".to_owned()],
-            ..entry("a", "", "Messages: 1, Assertions: 0/1 passed", "0.1s")
+            ..entry("a", "", "Messages: 1, Assertions: 0/1 passed", 100)
         };
-        let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", "0.0s") };
+        let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", 0) };
         let look = Look { width: 40, colors: false };
-        let shown = summary(&suite(), "a", &[&failed, &skipped], &[], std::time::Duration::ZERO, look);
+        let shown = summary(&suite(), "a", "t.jsonl", &[&failed, &skipped], &[], look);
         assert!(shown.contains("\n✗ [a] (0.1s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: "), "{shown}");
         assert!(shown.contains("\n○ [b] later (skipped)\n"), "{shown}");
         assert!(shown.contains("  Failed:  1\n  Skipped: 1\n"), "{shown}");

@@ -299,9 +299,16 @@ impl Shown {
     }
 }
 
-/// The console summary of one suite of a run that is over, in the manner of its dialect.
+/// The console summary of one suite of a run that is over, in the manner of its dialect. `input` is what its user calls it.
 #[must_use]
-pub fn summary(run: &Run, suite: &SuiteInfo, shown: &[&Shown], warnings: &[String], look: console::Look) -> String {
+pub fn summary(
+    run: &Run,
+    suite: &SuiteInfo,
+    input: &str,
+    shown: &[&Shown],
+    warnings: &[String],
+    look: console::Look,
+) -> String {
     let mut lines = Vec::new();
     let mut entries = Vec::new();
     for case in shown {
@@ -313,9 +320,7 @@ pub fn summary(run: &Run, suite: &SuiteInfo, shown: &[&Shown], warnings: &[Strin
     if Dialect::of(&suite.path) == Dialect::Contract {
         return console::summary(suite, &lines, warnings, look);
     }
-    let took = run.finished_at.map(|end| end.duration_since(run.created_at)).unwrap_or_default();
-    let took = std::time::Duration::try_from(took).unwrap_or_default();
-    console_framework::summary(suite, &run.spec.agent_id, &entries, warnings, took, look)
+    console_framework::summary(suite, &run.spec.agent_id, input, &entries, warnings, look)
 }
 
 /// What people should know of a case that took several attempts.

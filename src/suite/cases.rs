@@ -27,6 +27,8 @@ pub struct Head {
     pub scripts: Vec<ScriptRef>,
     /// Paths of the files that it sends, from the folder of the suite.
     pub files: Vec<String>,
+    /// Addresses that it sends and that may have been meant as paths of files: they have no scheme.
+    pub paths_as_addresses: Vec<String>,
     /// Whether the answer is compared with a stored one.
     pub has_snapshot: bool,
     /// Whether anything is asserted.
@@ -106,6 +108,7 @@ impl Head {
             parties: simulator.into_iter().chain(validators).collect(),
             scripts: judges.chain(hooks).chain(test).collect(),
             files: files_of(&case).map(str::to_owned).collect(),
+            paths_as_addresses: paths_as_addresses(&case).map(str::to_owned).collect(),
             has_snapshot: case.claims.iter().any(compares),
             is_checked: is_test
                 || claims().next().is_some()
@@ -125,6 +128,22 @@ impl Head {
             Body::Stored { .. } => None,
         }
     }
+}
+
+fn paths_as_addresses(case: &Case) -> impl Iterator<Item = &str> {
+    let parts = case.messages.iter().flat_map(|message| &message.parts);
+    parts.filter_map(|part| match part {
+        Part::Blob(Blob { source: Source::Uri(text), .. }) if !has_scheme(text) => Some(text.as_str()),
+        _ => None,
+    })
+}
+
+/// Whether an address begins as addresses do, with a scheme such as `https:` or `data:`.
+fn has_scheme(address: &str) -> bool {
+    let scheme = address.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    // One letter is a drive of Windows.
+    scheme.len() > 1 && scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_part)
 }
 
 fn files_of(case: &Case) -> impl Iterator<Item = &str> {

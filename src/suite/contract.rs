@@ -317,11 +317,19 @@ evals/faq.labeled.json, line 1, case "a", input.message: there is no text to sen
     fn stubs_say_what_they_mean_or_are_refused() {
         let text = r#"[{"id": "a", "input": {"message": "x"}, "stubs": {
             "plain": {"t": 1}, "fails": {"$error": "down"}, "late": {"$delayMs": 5, "$value": {"$error": "x"}},
-            "by": {"$cases": [{"when": {"city": "Paris"}, "then": 18}], "$default": null}}}]"#;
+            "by": {"$cases": [{"when": {"city": "Paris"}, "then": 18}], "$default": null},
+            "schema": {"$schema": "https://x", "$id": "y", "$ref": "x#/z", "$defs": {}, "$type": "t", "$set": 1, "$": 2},
+            "inside": {"a": {"$error": "is data"}}}}]"#;
         assert!(parse("a.json", text.as_bytes(), &Defaults::default()).is_ok());
         for (stub, problem) in [
             (r#"{"$eror": "x"}"#, "did you mean \"$error\"?"),
+            (r#"{"$eror": "x", "t": 1}"#, "did you mean \"$error\"?"),
+            (r#"{"$Error": "x"}"#, "did you mean \"$error\"?"),
+            (r#"{"$DELAYMS": 5}"#, "did you mean \"$delayMs\"?"),
+            (r#"{"$values": 5}"#, "did you mean \"$value\"?"),
+            (r#"{"$case": []}"#, "did you mean \"$cases\"?"),
             (r#"{"$error": "x", "t": 1}"#, "stubs.t.t: no key of a stub"),
+            (r#"{"$error": "x", "$schema": "y"}"#, "stubs.t.$schema: no key of a stub"),
             (r#"{"$error": "x", "$value": 1}"#, "$error, $value do not belong together"),
             (r#"{"$delayMs": -1, "$value": 1}"#, "stubs.t.$delayMs: must be a number"),
             (r#"{"$cases": [{"when": 1, "then": 2}]}"#, "stubs.t.$cases[0]: needs `when`"),

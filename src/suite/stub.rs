@@ -2,11 +2,12 @@
 //!
 //! A plain value is the answer. An object whose keys begin with `$` says more: `{"$error": "…"}` fails,
 //! `{"$delayMs": n, "$value": …}` answers later, and `{"$cases": [{"when": {…}, "then": …}], "$default": …}` answers by
-//! argument. A misspelt `$` key is an error, because taken as a plain answer it would hide what its author meant.
+//! argument. A misspelt `$` key is an error, because taken as a plain answer it would hide what its author meant. Other `$` keys,
+//! such as `$schema` or `$ref`, are part of a plain answer: real tools answer with them.
 
 use std::time::Duration;
 
-use super::error::did_you_mean;
+use super::error::{did_you_mean, nearest};
 use super::reader::Reader;
 use crate::conversation::JsonText;
 use crate::json::{Json, Value};
@@ -115,13 +116,14 @@ impl Stub {
 
 /// Reads one stub; `None` when it is wrong.
 pub(super) fn read(reader: &mut Reader<'_>, field: &str, stub: &Json) -> Option<Stub> {
-    if !stub.members().iter().any(|(key, _)| key.starts_with('$')) {
+    let is_meant = |key: &str| key.starts_with('$') && nearest(key, KEYS).is_some();
+    if !stub.members().iter().any(|(key, _)| is_meant(key)) {
         return Some(Stub::Value(JsonText::from(stub)));
     }
     let mut right = true;
     for (key, value) in stub.members() {
         if !KEYS.contains(&key.as_str()) {
-            let message = "no key of a stub; a plain answer has none that begins with $".to_owned();
+            let message = format!("no key of a stub; a plain answer has none of {}", KEYS.join(", "));
             reader.error(value.line, format!("{field}.{key}"), message, did_you_mean(key, KEYS));
             right = false;
         }

@@ -265,3 +265,140 @@ fn generators_that_are_asked_for_the_impossible() {
         ],
     );
 }
+
+/// The header names what was asked for as it was asked for, and the time is that of the cases of the file.
+#[test]
+fn headers_of_test_files() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(r#"{"replies": [{"on": "slow", "events": [{"wait_ms": 700}, {"text": "x"}]}, {"on": "*", "events": [{"text": "x"}]}]}"#);
+    place.write("tests/one.jsonl", "{\"id\": \"a\", \"input\": \"q\"}\n");
+    place.write("tests/two.jsonl", "{\"id\": \"b\", \"input\": \"slow\"}\n");
+    let full = place.path().join("tests/one.jsonl").canonicalize().expect("it is there").display().to_string();
+    check_rows(
+        &place,
+        &[
+            (
+                &["run", "-i", "./tests/one.jsonl", "-n", &agent],
+                0,
+                &["\nℹ Input: ./tests/one.jsonl (1 test case)\n"],
+                &[],
+            ),
+            (&["run", "tests/../tests/one.jsonl", "-n", &agent], 0, &["ℹ Input: tests/../tests/one.jsonl (1"], &[]),
+            (&["run", &full, "-n", &agent], 0, &[&format!("ℹ Input: {full} (1")], &[]),
+            (
+                &["run", "-i", "Hello, how are you?", "-n", &agent],
+                0,
+                &["ℹ Input: Hello, how are you? (1 test case)"],
+                &[],
+            ),
+        ],
+    );
+    // Both at the same time: the time of one file is not that of the other.
+    let ended = place.run(&["run", "tests", "-n", &agent, "--parallel", "2"]);
+    let times: Vec<f64> = ended
+        .stdout
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Time:")?.trim().strip_suffix('s')?.parse().ok())
+        .collect();
+    assert!(matches!(times[..], [one, two] if one < 0.7 && two >= 0.7), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("ℹ Input: tests/one.jsonl (1") && ended.stdout.contains("ℹ Input: tests/two.jsonl (1")
+    );
+}
+
+/// `-o FOLDER` writes a result for each suite, in the format that its document names.
+#[test]
+fn results_in_a_folder() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = place.daemon();
+    place.write("evals/a.golden.json", &format!("[{}]", contract_case("ok", r#"{"responseContains": ["8806"]}"#)));
+    place.write(
+        "evals/b.jsonl",
+        "{\"id\": \"b\", \"input\": \"q\", \"assertions\": [{\"type\": \"contains\", \"value\": \"8806\"}]}\n",
+    );
+    std::fs::create_dir(place.path().join("there")).expect("a folder");
+    let names = |folder: &str| {
+        let files = std::fs::read_dir(place.path().join(folder)).expect("a folder").flatten();
+        let mut names: Vec<String> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    check_rows(
+        &place,
+        &[
+            (
+                &["run", "evals", "-n", &agent, "--daemon", &url, "-o", "there", "-o", "new/deep/", "-o", "all.json"],
+                0,
+                &[],
+                &[],
+            ),
+            (
+                &["run", "evals", "-n", &agent, "-o", "missing"],
+                2,
+                &["-o missing: the ending says no known format", "a new folder ends in /"],
+                &[],
+            ),
+        ],
+    );
+    for folder in ["there", "new/deep"] {
+        let written = names(folder);
+        assert!(
+            matches!(&written[..], [a, b] if a.starts_with("a.golden.") && a.ends_with(".json") && b.starts_with("b.") && b.ends_with(".jsonl")),
+            "{written:?}"
+        );
+        let suite = place.json(&format!("{folder}/{}", written[0]));
+        assert_eq!((&suite["toolName"], &suite["cases"][0]["id"]), (&"a".into(), &"ok".into()));
+        let line = place.json(&format!("{folder}/{}", written[1]));
+        assert_eq!((&line["id"], &line["status"]), (&"b".into(), &"passed".into()));
+    }
+    let run_id = place.json("all.json")["runId"].as_str().expect("an id").to_owned();
+    check_rows(&place, &[(&["runs", "report", &run_id, "--daemon", &url, "-o", "later/"], 0, &[], &[])]);
+    assert_eq!(names("later"), names("there"));
+    // Results in the folder of the suites are no suites.
+    check_rows(
+        &place,
+        &[
+            (&["run", "evals", "-n", &agent, "-o", "evals"], 0, &[], &[]),
+            (&["run", "evals", "-n", &agent], 0, &["1/1 passed"], &["not run"]),
+        ],
+    );
+}
+
+/// A path that is sent as an address is told when the file is there.
+#[test]
+fn paths_that_are_no_addresses() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    place.write("t/bill.pdf", "%PDF");
+    place.write("t/deep/cat.png", "PNG");
+    let part = |kind: &str, key: &str, source: &str| {
+        format!(r#"{{"role": "user", "content": [{{"type": "{kind}", "{key}": "{source}"}}]}}"#)
+    };
+    let case = |id: &str, message: &str| {
+        format!(
+            "{{\"id\": \"{id}\", \"messages\": [{message}], \"assertions\": [{{\"type\": \"contains\", \"value\": \"8806\"}}]}}\n"
+        )
+    };
+    let told = [case("one", &part("file", "source", "./bill.pdf")), case("two", &part("image", "url", "deep/cat.png"))];
+    let silent = [
+        case("three", &part("file", "source", "file://./bill.pdf")),
+        case("four", &part("file", "source", "https://example.com/bill.pdf")),
+        case("five", &part("image", "source", "data:image/png;base64,AAAA")),
+        case("six", &part("file", "source", "missing.pdf")),
+    ];
+    place.write("t/told.jsonl", &told.concat());
+    place.write("t/silent.jsonl", &silent.concat());
+    let texts: &[&str] = &[
+        "⚠ t/told.jsonl, line 1, case \"one\": \"./bill.pdf\" is passed on as an address, and it is the path of a file (file://./bill.pdf sends the file)",
+        "⚠ t/told.jsonl, line 2, case \"two\": \"deep/cat.png\" is passed on as an address",
+    ];
+    check_rows(
+        &place,
+        &[
+            (&["check", "t/told.jsonl"], 0, texts, &[]),
+            (&["run", "t/told.jsonl", "-n", &agent], 0, texts, &[]),
+            (&["check", "t/silent.jsonl"], 0, &[], &["⚠"]),
+        ],
+    );
+}

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::RunArgs;
+use super::{RunArgs, read_run};
 use crate::cli::client::Client;
 use crate::cli::inputs::Inputs;
 use crate::cli::{CliError, Exit};
-use crate::event::Run;
+use crate::event::{Run, SuiteInfo};
 use crate::report::Format;
+use crate::suite::Dialect;
 use crate::wire::control as pb;
 
 /// The artifact with the traces of a run.
@@ -31,7 +32,9 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     if args.detach {
         return Ok(());
     }
-    let folders = args.output.iter().chain(&args.otlp_file).map(|file| folder_of(file)).chain([args.output_dir()]);
+    let of_output = |output| if is_folder(output) { output } else { folder_of(output) };
+    let folders = args.output.iter().map(|output| of_output(output.as_path()));
+    let folders = folders.chain(args.otlp_file.iter().map(|file| folder_of(file))).chain([args.output_dir()]);
     for folder in folders {
         std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
             CliError::new(Exit::Usage, format!("results cannot be written to {}: {error}", folder.display()))
@@ -41,30 +44,65 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The ending of a file says its format.
-fn check_formats(files: &[PathBuf]) -> Result<(), CliError> {
-    let unknown = files.iter().find(|file| format_of(file).is_none());
+/// The ending of a file says its format; a folder has that of each suite.
+fn check_formats(outputs: &[PathBuf]) -> Result<(), CliError> {
+    let unknown = outputs.iter().find(|output| !is_folder(output) && format_of(output).is_none());
     unknown.map_or(Ok(()), |file| {
-        Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display()))
-            .hint("results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html"))
+        Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display())).hint(
+            "results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html; a new folder ends in /",
+        ))
     })
+}
+
+/// Whether a folder is meant: one that is there, or a path that ends like one.
+fn is_folder(output: &Path) -> bool {
+    output.as_os_str().as_encoded_bytes().ends_with(b"/") || output.is_dir()
 }
 
 /// Writes results of a run that is over.
 pub(in crate::cli) async fn report(
     client: &Client,
     run_id: &str,
-    files: &[PathBuf],
+    outputs: &[PathBuf],
     traces: Option<&Path>,
 ) -> Result<(), CliError> {
-    check_formats(files)?;
-    for file in files {
-        client.again(async || fetch(client, run_id, "", file).await).await?;
+    check_formats(outputs)?;
+    let suites = if outputs.iter().any(|output| is_folder(output)) {
+        let request = pb::GetRunRequest { run_id: run_id.to_owned() };
+        read_run(client.ask("asking for the run", client.runs().get_run(request)).await?.run)?.suites
+    } else {
+        Vec::new()
+    };
+    write_outputs(client, run_id, &suites, outputs, traces).await
+}
+
+/// Writes what was asked for: files with everything, folders with a file a suite.
+async fn write_outputs(
+    client: &Client,
+    run_id: &str,
+    suites: &[SuiteInfo],
+    outputs: &[PathBuf],
+    traces: Option<&Path>,
+) -> Result<(), CliError> {
+    for output in outputs {
+        if is_folder(output) {
+            write_suites(client, run_id, suites, output, of_dialect).await?;
+        } else {
+            client.again(async || fetch(client, run_id, "", output).await).await?;
+        }
     }
     if let Some(file) = traces {
         client.again(async || fetch_as(client, run_id, OTLP, "", file).await).await?;
     }
     Ok(())
+}
+
+/// The format of results that a document names for its suites: `EvalSuiteResult`, or a line a case.
+fn of_dialect(suite: &SuiteInfo) -> Format {
+    match Dialect::of(&suite.path) {
+        Dialect::Contract => Format::Json,
+        Dialect::Framework => Format::Jsonl,
+    }
 }
 
 /// Results must not take the place of what they are about; and a dry run has nothing to write but cases.
@@ -82,30 +120,36 @@ pub(super) fn check_overwrites(args: &RunArgs, inputs: &Inputs) -> Result<(), Cl
     })
 }
 
-/// Writes one file an eval file into the output directory, and the files of `-o`.
+/// Writes one file an eval file into the output directory, and what `-o` asks for.
 pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(), CliError> {
+    write_suites(client, &run.run_id, &run.suites, args.output_dir(), |_| Format::Json).await?;
+    write_outputs(client, &run.run_id, &run.suites, &args.output, args.otlp_file.as_deref()).await
+}
+
+/// Writes a file for each suite into a folder.
+async fn write_suites(
+    client: &Client,
+    run_id: &str,
+    suites: &[SuiteInfo],
+    folder: &Path,
+    format: fn(&SuiteInfo) -> Format,
+) -> Result<(), CliError> {
     let mut used: Vec<String> = Vec::new();
-    for suite in &run.suites {
+    for suite in suites {
         // Named after file and run, both of which are ours; never after what stands in a file.
         let file = suite.path.rsplit('/').next().unwrap_or_default();
         let ending = [".jsonl", ".json", ".ts", ".js"].into_iter().find_map(|ending| file.strip_suffix(ending));
-        let stem = ending.unwrap_or(file);
-        let mut name = format!("{stem}.{}.json", run.run_id);
+        let (stem, ending) = (ending.unwrap_or(file), format(suite).ending());
+        let mut name = format!("{stem}.{run_id}.{ending}");
         let mut number = 2;
         // Some file systems do not tell letter cases apart.
         while used.contains(&name.to_lowercase()) {
-            name = format!("{stem}.{}.{number}.json", run.run_id);
+            name = format!("{stem}.{run_id}.{number}.{ending}");
             number += 1;
         }
-        let file = args.output_dir().join(&name);
-        client.again(async || fetch(client, &run.run_id, &suite.path, &file).await).await?;
+        let file = folder.join(&name);
+        client.again(async || fetch(client, run_id, &suite.path, &file).await).await?;
         used.push(name.to_lowercase());
-    }
-    for file in &args.output {
-        client.again(async || fetch(client, &run.run_id, "", file).await).await?;
-    }
-    if let Some(file) = &args.otlp_file {
-        client.again(async || fetch_as(client, &run.run_id, OTLP, "", file).await).await?;
     }
     Ok(())
 }
