@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 
 import grpc
 
@@ -25,9 +26,13 @@ class Parrot(agent_pb2_grpc.AgentEndpointServicer):
 
 
 async def main(listen: str) -> None:
-    server = grpc.aio.server()
+    # Or two agents would share a port in silence.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     agent_pb2_grpc.add_AgentEndpointServicer_to_server(Parrot(), server)
-    port = server.add_insecure_port(listen)
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        sys.exit(f"cannot listen on {listen}: is the port taken?")
     await server.start()
     print(f"listening on {listen.rpartition(':')[0]}:{port}", flush=True)
     await server.wait_for_termination()

@@ -16,6 +16,8 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from forge_agent.listening import ALONE
+
 Request = trace_service_pb2.ExportTraceServiceRequest
 Response = trace_service_pb2.ExportTraceServiceResponse
 
@@ -125,7 +127,7 @@ def grpc_receiver() -> Iterator[Receiver]:
             except Refused as refused:
                 context.abort(refused.status, "refused")
 
-    server = grpc.server(ThreadPoolExecutor(4))
+    server = grpc.server(ThreadPoolExecutor(4), options=[ALONE])
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), server)
     receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()

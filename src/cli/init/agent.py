@@ -28,9 +28,14 @@ class Agent(agent_pb2_grpc.AgentEndpointServicer):
         yield invoke_pb2.InvokeResponse(seq=2, finished=invoke_pb2.InvokeFinished(response=response))
 
 
-server = grpc.server(ThreadPoolExecutor(max_workers=10))
+listen = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+# Without the option two agents would share a port in silence.
+server = grpc.server(ThreadPoolExecutor(max_workers=10), options=[("grpc.so_reuseport", 0)])
 agent_pb2_grpc.add_AgentEndpointServicer_to_server(Agent(), server)
-port = server.add_insecure_port(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051")
+try:
+    port = server.add_insecure_port(listen)
+except RuntimeError:
+    sys.exit(f"cannot listen on {listen}: is the port taken?")
 server.start()
 print(f"listening on 127.0.0.1:{port}", flush=True)
 server.wait_for_termination()

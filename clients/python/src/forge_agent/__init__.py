@@ -6,6 +6,7 @@ Write an async function that takes a `Turn` and returns the answer, run its tool
 
 from forge_agent.endpoint import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Answer, Server, serve
 from forge_agent.generator import Generator
+from forge_agent.listening import CannotListen
 from forge_agent.simulator import Simulator, UserTurn
 from forge_agent.snapshot import SnapshotProvider
 from forge_agent.turn import InvocationFailed, ToolCall, ToolFailed, Turn
@@ -17,6 +18,7 @@ __all__ = [
     "SPANS_ONLY",
     "AgentEndpoint",
     "Answer",
+    "CannotListen",
     "Generator",
     "InvocationFailed",
     "Server",

@@ -6,6 +6,7 @@ The rules it keeps are written at `AgentEndpoint.Invoke` in agent.proto.
 import asyncio
 import contextlib
 import signal
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,7 @@ from forge.agent.v1 import (
 from forge.agent.v1 import values_pb2 as values
 from forge_agent.generator import SERVICE as GENERATOR_SERVICE
 from forge_agent.generator import Generator
+from forge_agent.listening import ALONE, CannotListen, listen_on
 from forge_agent.propagation import continued, trace_context
 from forge_agent.simulator import SERVICE as SIMULATOR_SERVICE
 from forge_agent.simulator import Simulator
@@ -282,7 +284,10 @@ def _encodable(text: str | None) -> str | None:
 
 
 class Server:
-    """A gRPC server with the agent, health and reflection, and with those of the optional services that are given."""
+    """A gRPC server with the agent, health and reflection, and with those of the optional services that are given.
+
+    It has its port for itself: CannotListen is raised where somebody else listens.
+    """
 
     def __init__(
         self,
@@ -296,7 +301,7 @@ class Server:
     ) -> None:
         self._endpoint = endpoint
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)])
+        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ALONE])
         agent_pb2_grpc.add_AgentEndpointServicer_to_server(endpoint, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
@@ -313,7 +318,7 @@ class Server:
             generator_pb2_grpc.add_GeneratorServicer_to_server(generator, self._server)
             names.append(GENERATOR_SERVICE)
         reflection.enable_server_reflection(names, self._server)
-        port = self._server.add_insecure_port(listen)
+        port = listen_on(self._server, listen)
         #: Where it can be reached, with the real port if 0 was asked for.
         self.address = f"{listen.rpartition(':')[0]}:{port}"
 
@@ -341,9 +346,13 @@ async def serve(
 ) -> None:
     """Serves the agent, and the other services that are given, until the process is asked to end (SIGINT, SIGTERM).
 
-    The first line on stdout says where, so that whoever started the process with port 0 can read the port.
+    The first line on stdout says where, so that whoever started the process with port 0 can read the port. If it cannot
+    listen there, the process ends with a line on stderr.
     """
-    server = Server(endpoint, listen, snapshot, simulator=simulator, validator=validator, generator=generator)
+    try:
+        server = Server(endpoint, listen, snapshot, simulator=simulator, validator=validator, generator=generator)
+    except CannotListen as error:
+        sys.exit(str(error))
     await server.start()
     print(f"listening on {server.address}", flush=True)
     asked_to_end = asyncio.Event()
