@@ -36,10 +36,13 @@ use crate::telemetry::connect::{Exporters, TelemetryError};
 use crate::telemetry::export::Exporter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::resource;
-use crate::wire::control::agent_registry_service_server::AgentRegistryServiceServer;
-use crate::wire::control::info_service_server::InfoServiceServer;
-use crate::wire::control::run_service_server::RunServiceServer;
-use crate::wire::otlp::trace_service_server::TraceServiceServer;
+use crate::wire::control::agent_registry_service_server::{
+    AgentRegistryServiceServer, SERVICE_NAME as AGENT_REGISTRY_SERVICE,
+};
+use crate::wire::control::info_service_server::{InfoServiceServer, SERVICE_NAME as INFO_SERVICE};
+use crate::wire::control::run_service_server::{RunServiceServer, SERVICE_NAME as RUN_SERVICE};
+use crate::wire::otlp::trace_service_server::{SERVICE_NAME as TRACE_SERVICE, TraceServiceServer};
+use crate::wire::reflection::{HEALTH, REFLECTION, REFLECTION_ALPHA, reflection};
 use config::{Config, OnRestart};
 use manager::{Manager, Telemetry};
 
@@ -135,20 +138,13 @@ impl Daemon {
         let Self { manager, directory, drain, on_restart, _lock } = self;
         manager.take_up(on_restart).await?;
         let (health, health_service) = tonic_health::server::health_reporter();
-        let services = [
-            "",
-            "forge.control.v1.RunService",
-            "forge.control.v1.InfoService",
-            "forge.control.v1.AgentRegistryService",
-        ];
+        let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE];
         for service in services {
             health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
         }
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(crate::wire::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
+        // All that is added to the routes below.
+        let served =
+            [RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE, TRACE_SERVICE, HEALTH, REFLECTION, REFLECTION_ALPHA];
         let closed = CancellationToken::new();
         let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
             .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)
@@ -158,8 +154,8 @@ impl Daemon {
         let routes = Routes::from(http::routes(Arc::clone(&manager)))
             .add_service(traces)
             .add_service(health_service)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
+            .add_service(reflection(&served).build_v1()?)
+            .add_service(reflection(&served).build_v1alpha()?)
             .add_service(InfoServiceServer::new(info::Info))
             .add_service(
                 RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))

@@ -15,14 +15,15 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tower::ServiceExt as _;
 
-use crate::wire;
+use crate::wire::agent::{agent_endpoint_server, simulator_server, validator_server};
+use crate::wire::reflection::{HEALTH, REFLECTION, reflection};
 
 /// Package-wide name of the agent service.
-pub(super) const AGENT: &str = "forge.agent.v1.AgentEndpoint";
+pub(super) const AGENT: &str = agent_endpoint_server::SERVICE_NAME;
 /// Package-wide name of the simulator service.
-pub(super) const SIMULATOR: &str = "forge.agent.v1.Simulator";
+pub(super) const SIMULATOR: &str = simulator_server::SERVICE_NAME;
 /// Package-wide name of the validator service.
-pub(super) const VALIDATOR: &str = "forge.agent.v1.Validator";
+pub(super) const VALIDATOR: &str = validator_server::SERVICE_NAME;
 
 /// `grpc.health.v1` and `grpc.reflection.v1`.
 #[derive(Debug, Clone)]
@@ -37,16 +38,11 @@ impl Infra {
     /// When the descriptors of this build cannot be read.
     pub(super) async fn new(services: &[&str]) -> Result<Self, tonic_reflection::server::Error> {
         let (health, health_server) = tonic_health::server::health_reporter();
-        let mut reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .with_service_name("grpc.health.v1.Health")
-            .with_service_name("grpc.reflection.v1.ServerReflection");
         for service in services {
             health.set_service_status(*service, ServingStatus::Serving).await;
-            reflection = reflection.with_service_name(*service);
         }
-        Ok(Self { routes: Routes::new(health_server).add_service(reflection.build_v1()?) })
+        let served = [services, &[HEALTH, REFLECTION]].concat();
+        Ok(Self { routes: Routes::new(health_server).add_service(reflection(&served).build_v1()?) })
     }
 
     /// Answers a call; a method that is not known gets UNIMPLEMENTED.

@@ -8,6 +8,7 @@ pub mod call;
 pub mod event;
 mod gate;
 pub mod party;
+pub mod reflection;
 pub mod run;
 pub mod spec;
 pub mod value;

@@ -16,6 +16,7 @@
 //! - `programs`: the programs as real processes
 //! - `python`: the Python agents as real processes, set up by `scripts/setup-python.sh`
 //! - `same_name`: suites that share a tool's name, a file's name or ids
+//! - `reflection`: what servers say that they serve
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
@@ -46,6 +47,7 @@ mod plain;
 mod processes;
 mod programs;
 mod python;
+mod reflection;
 mod replays;
 mod reports;
 mod same_name;

@@ -16,6 +16,7 @@ use self::fields::Fields;
 use super::infra::AGENT;
 use crate::peer::agent::MAX_MESSAGE_BYTES;
 use crate::wire::agent::agent_endpoint_server::AgentEndpointServer;
+use crate::wire::reflection::{HEALTH, REFLECTION, reflection};
 
 pub mod address;
 mod answer;
@@ -79,14 +80,6 @@ pub async fn serve(listener: TcpListener, adapter: Adapter, shutdown: Cancellati
     for service in ["", AGENT] {
         health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
     }
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(crate::wire::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .with_service_name(AGENT)
-            .with_service_name("grpc.health.v1.Health")
-            .with_service_name("grpc.reflection.v1.ServerReflection")
-    };
     let agent = AgentEndpointServer::new(service::Service::new(adapter, shutdown.clone()))
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let served = Server::builder()
@@ -94,7 +87,7 @@ pub async fn serve(listener: TcpListener, adapter: Adapter, shutdown: Cancellati
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(STREAMS)
         .add_service(health_service)
-        .add_service(reflection().build_v1()?)
+        .add_service(reflection(&[AGENT, HEALTH, REFLECTION]).build_v1()?)
         .add_service(agent)
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)),
