@@ -69,7 +69,8 @@ pub fn summary(repeats: &Repeats, look: Look) -> String {
     for line in [chances(repeats), over(repeats)].iter().filter(|line| !line.is_empty()) {
         let _ = writeln!(out, "  {line}");
     }
-    let unstable = repeats.unstable();
+    // That nothing is known of any, as of replays, is said once.
+    let unstable = if repeats.known() > 0 { repeats.unstable() } else { Vec::new() };
     for (case, tally) in unstable.iter().take(MAX_CASES) {
         let (color, class) = match tally.stability() {
             Some(Stability::Stable | Stability::MostlyStable) | None => (AnsiColor::Yellow, tally.stability()),

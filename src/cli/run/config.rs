@@ -256,6 +256,10 @@ mod tests {
         url.cloned().unwrap_or_else(|| path(args.snapshot.as_ref()))
     }
 
+    fn undecided(args: &RunArgs) -> String {
+        args.gate().undecided.map(|undecided| undecided.name().to_owned()).unwrap_or_default()
+    }
+
     const ROWS: &[Row] = &[
         ("\"agentEndpoint\": \"a\"", &["-n", "b"], |args| args.name.clone().unwrap_or_default(), "a", "b"),
         (
@@ -290,6 +294,7 @@ mod tests {
             "http://a/{trace_id}",
             "http://b/{trace_id}",
         ),
+        ("\"undecided\": \"pass\"", &["--undecided", "fail"], undecided, "pass", "fail"),
         ("\"snapshotPath\": \"a\"", &["--snapshot", "b"], snapshot, "/project/a", "b"),
         ("\"snapshotPath\": \"a\"", &["--snapshot-command", "b"], snapshot, "/project/a", "b"),
         ("\"snapshotCommand\": \"a\"", &["--snapshot-url", "http://b"], snapshot, "a", "http://b"),
