@@ -47,6 +47,7 @@ fn call(name: &str, params: &str) -> ToolCall {
         params: Arguments::Given(Payload::Json(JsonText::new(params).expect("JSON"))),
         outcome: Some(ToolOutcome::Result(None)),
         duration: None,
+        turn: 1,
     }
 }
 

@@ -246,6 +246,8 @@ pub struct ToolCall {
     pub outcome: Option<ToolOutcome>,
     /// Time the call took by the agent's account.
     pub duration: Option<Duration>,
+    /// Turn of the case in which it was called, from 1, by the daemon's count; 0: that is not known.
+    pub turn: u32,
 }
 
 impl ToolCall {

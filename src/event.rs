@@ -242,8 +242,15 @@ pub struct Asked {
 /// What a simulator or validator said.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// The user's next message; `None`: nothing. The flag: nothing follows.
-    Input(Option<Message>, bool),
+    /// What the user says next.
+    Input {
+        /// The message; `None`: nothing.
+        message: Option<Message>,
+        /// Nothing follows.
+        is_last: bool,
+        /// Why, in the simulator's own words; empty: it does not say.
+        reasoning: String,
+    },
     /// A vote on an answer.
     Vote {
         /// Whether it holds.

@@ -204,8 +204,14 @@ mod tests {
         let usage = Usage { output_tokens: Some(50), reasoning_tokens: Some(20), ..Usage::default() };
         let mut transcript = Transcript { usage: Some(usage), ..Transcript::default() };
         assert_eq!(measured_tokens(&transcript), Some(30));
-        let call =
-            ToolCall { call_id: "1".into(), name: "t".into(), params: Arguments::None, outcome: None, duration: None };
+        let call = ToolCall {
+            call_id: "1".into(),
+            name: "t".into(),
+            params: Arguments::None,
+            outcome: None,
+            duration: None,
+            turn: 0,
+        };
         transcript.tool_calls = vec![call];
         assert_eq!(measured_tokens(&transcript), None);
     }

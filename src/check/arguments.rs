@@ -472,7 +472,7 @@ mod tests {
             let malformed = |_| Payload::Malformed(text.to_owned());
             Arguments::Given(JsonText::new(text).map_or_else(malformed, Payload::Json))
         });
-        ToolCall { call_id: "1".to_owned(), name: "t".to_owned(), params, outcome: None, duration: None }
+        ToolCall { call_id: "1".to_owned(), name: "t".to_owned(), params, outcome: None, duration: None, turn: 0 }
     }
 
     #[test]

@@ -85,11 +85,13 @@ impl<'a> Progress<'a> {
         self.conversation.push(input);
     }
 
-    /// Notes what the agent answered to the last input, and what it had said before that, which the user does not see.
-    pub fn answer(&mut self, text: &str, commentary: &str) {
+    /// Notes what the agent answered to the last input, what it had said before that, which the user does not see, and why the user
+    /// had said what it did.
+    pub fn answer(&mut self, text: &str, commentary: &str, reasoning: String) {
         let input = self.conversation.last().map(Message::text).unwrap_or_default();
         self.conversation.push(Message::assistant(text));
-        self.turns.push(Turn { input, output: text.to_owned(), commentary: commentary.to_owned() });
+        let (output, commentary) = (text.to_owned(), commentary.to_owned());
+        self.turns.push(Turn { number: self.next_turn(), input, output, commentary, reasoning });
     }
 
     /// The turns that were answered.

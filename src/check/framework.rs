@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::contract::unsettled;
+use super::contract::{UNSETTLED, unsettled};
 use super::{params, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
@@ -14,6 +14,7 @@ use crate::json::{Json, Value};
 use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Scope, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
+use crate::suite::times::Times;
 use crate::verdict::{AssertionResult, Blame, Opinion, Outcome, Turn};
 
 /// What somebody else has to decide.
@@ -82,9 +83,9 @@ pub fn questions(claims: &[Claim]) -> impl Iterator<Item = (usize, Question<'_>)
 /// Evaluates claims against one answer of the agent and the tool calls on the way to it.
 #[must_use]
 pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) -> Vec<AssertionResult> {
-    let answer = Answer::new(&transcript.response, &transcript.tool_calls);
-    let claims = claims.iter().enumerate();
     let open_end = transcript.open_end.as_deref();
+    let answer = Answer::new(&transcript.response, &transcript.tool_calls, open_end);
+    let claims = claims.iter().enumerate();
     claims.map(|(position, claim)| settled(claim, open_end, answer.judge(claim, replies.get(&position)))).collect()
 }
 
@@ -101,9 +102,10 @@ pub fn evaluate_dialogue(
     replies: &Replies,
     cut_short: bool,
 ) -> Vec<AssertionResult> {
-    let answers: Vec<Answer<'_>> = turns.iter().map(|turn| Answer::new(&turn.output, &transcript.tool_calls)).collect();
-    let Some(last) = answers.last() else { return Vec::new() };
     let open_end = transcript.open_end.as_deref().or(cut_short.then_some("the dialogue was cut short"));
+    let answer = |turn| Answer::new(turn, &transcript.tool_calls, open_end);
+    let answers: Vec<Answer<'_>> = turns.iter().map(|turn| answer(&turn.output)).collect();
+    let Some(last) = answers.last() else { return Vec::new() };
     let claims = claims.iter().enumerate();
     let judged = claims.map(|(position, claim)| match claim.scope() {
         Scope::EveryAnswer => every(claim, &answers),
@@ -159,8 +161,6 @@ fn settled(claim: &Claim, open_end: Option<&str>, result: AssertionResult) -> As
     let Some(why) = open_end else { return result };
     let may_change = match (&claim.kind, result.outcome) {
         (_, Outcome::Skipped | Outcome::Errored) => false,
-        // A call that was seen stays seen, wanted or not.
-        (ClaimKind::ToolCalled { .. }, outcome) => (outcome == Outcome::Passed) == claim.negate,
         // Validators and scripts are given the tool calls.
         (ClaimKind::ToolResult { .. } | ClaimKind::Agent { .. } | ClaimKind::Script { .. }, _) => true,
         _ => false,
@@ -168,7 +168,7 @@ fn settled(claim: &Claim, open_end: Option<&str>, result: AssertionResult) -> As
     if may_change { unsettled(result, why) } else { result }
 }
 
-/// Whether a claim holds, and why not.
+/// Whether a claim holds, and why not; of tool calls of a dialogue, in which turns it does.
 struct Verdict {
     holds: bool,
     reason: String,
@@ -190,13 +190,15 @@ impl Verdict {
 struct Answer<'a> {
     text: &'a str,
     calls: &'a [ToolCall],
+    /// Why there may be more calls than these, if there may be.
+    open_end: Option<&'a str>,
     /// The JSON in the answer, looked for once.
     json: std::cell::OnceCell<Option<Json>>,
 }
 
 impl<'a> Answer<'a> {
-    fn new(text: &'a str, calls: &'a [ToolCall]) -> Self {
-        Self { text, calls, json: std::cell::OnceCell::new() }
+    fn new(text: &'a str, calls: &'a [ToolCall], open_end: Option<&'a str>) -> Self {
+        Self { text, calls, open_end, json: std::cell::OnceCell::new() }
     }
 }
 
@@ -207,6 +209,7 @@ impl Answer<'_> {
 
     /// What comes of a claim.
     fn judge(&self, claim: &Claim, reply: Option<&Reply>) -> AssertionResult {
+        let mut turns = String::new();
         let (outcome, reason, blame) = match self.verdict(claim, reply) {
             _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => match &claim.kind {
                 // Stored, it could never be compared.
@@ -218,7 +221,8 @@ impl Answer<'_> {
             Err(Unevaluated { why, blame }) => (Outcome::Errored, why, Some(blame)),
             Ok(Verdict { holds, .. }) if holds != claim.negate => (Outcome::Passed, String::new(), None),
             Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
-            Ok(_) => {
+            Ok(Verdict { reason: where_it_holds, .. }) => {
+                turns = where_it_holds;
                 let reason = format!("it holds, and must not: {}", clip(claim.written.as_str()));
                 (Outcome::Failed, reason, Some(Blame::Agent))
             }
@@ -227,6 +231,7 @@ impl Answer<'_> {
             (Some(message), Outcome::Failed) => message.clone(),
             _ => reason,
         };
+        let reason = if turns.is_empty() { reason } else { format!("{reason} ({turns})") };
         let opinion = match reply {
             Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
             None => None,
@@ -264,7 +269,7 @@ impl Answer<'_> {
             }
             ClaimKind::JsonPath { path, value } => self.json_path(path, value.as_ref(), claim),
             ClaimKind::Type { path, name } => self.type_of(path.as_ref(), *name, claim),
-            ClaimKind::ToolCalled { tools, arguments } => self.tool_called(tools, arguments.as_ref())?,
+            ClaimKind::ToolCalled { tools, arguments, times } => self.tool_called(tools, arguments.as_ref(), *times)?,
             ClaimKind::ToolResult { tool, result } => self.tool_result(tool, result.as_ref())?,
             ClaimKind::Agent { agent, .. } => decided(reply, &format!("the validator {agent:?}"), Blame::Validator)?,
             ClaimKind::Script { script, .. } => decided(reply, &format!("the script {script:?}"), Blame::Script)?,
@@ -319,39 +324,78 @@ impl Answer<'_> {
         })
     }
 
-    fn tool_called(&self, tools: &[String], arguments: Option<&Json>) -> Result<Verdict, Unevaluated> {
-        let calls = self.calls;
-        let fits = |call: &&ToolCall| tools.iter().any(|tool| is_named(&call.name, tool));
+    /// Counts the calls that fit. What nobody knows, the arguments of some or whether there are more, leaves open what it could
+    /// change, and nothing else.
+    fn tool_called(&self, tools: &[String], arguments: Option<&Json>, times: Times) -> Result<Verdict, Unevaluated> {
         let wanted = arguments.map(Json::members).unwrap_or_default();
         let has_arguments = |given: Option<&Json>| {
             wanted.iter().all(|(key, value)| given.and_then(|given| given.get(key)) == Some(value))
         };
-        let called: Vec<&ToolCall> = calls.iter().filter(fits).collect();
-        // One call that fits is enough, whatever nobody knows of the others.
-        let mut unknown = None;
-        let mut is_called = false;
-        for call in &called {
+        let called = || self.calls.iter().filter(|call| tools.iter().any(|tool| is_named(&call.name, tool)));
+        let (mut fitting, mut unknown) = (Vec::new(), Vec::new());
+        for call in called() {
             match call.params.read() {
-                _ if wanted.is_empty() => is_called = true,
-                Ok(given) => is_called |= has_arguments(given.as_ref()),
-                Err(why) => unknown = unknown.or_else(|| Some(params::unknown(call, &why))),
+                _ if wanted.is_empty() => fitting.push(call),
+                Ok(given) if has_arguments(given.as_ref()) => fitting.push(call),
+                Ok(_) => {}
+                Err(why) => unknown.push(params::unknown(call, &why)),
             }
         }
-        if let Some(why) = unknown.filter(|_| !is_called) {
-            return Err(Unevaluated { why, blame: Blame::Suite });
+        let more = self.open_end.is_none().then_some(unknown.len());
+        let Some(holds) = times.hold(fitting.len(), more) else {
+            // What is known to be there says more than what may be.
+            let is_open = times.hold(fitting.len(), Some(unknown.len())).is_some();
+            return Err(match (self.open_end.filter(|_| is_open), unknown.into_iter().next()) {
+                (None, Some(why)) => Unevaluated { why, blame: Blame::Suite },
+                (why, _) => {
+                    Unevaluated { why: format!("{UNSETTLED}{}", why.unwrap_or_default()), blame: Blame::Network }
+                }
+            });
+        };
+        let turns = self.turns_of(&fitting);
+        if holds {
+            return Ok(Verdict { holds, reason: turns });
         }
-        Ok(Verdict::of(is_called, || {
-            let wanted = tools.join(" or ");
-            if called.is_empty() {
-                let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(20).collect();
-                return match names.as_slice() {
-                    [] => format!("{wanted:?} was not called, and no other tool was"),
-                    names => format!("{wanted:?} was not called, but {}", names.join(", ")),
+        let tool = tools.join(" or ");
+        let with = arguments.filter(|_| !wanted.is_empty()).map(Json::stringify);
+        let reason = match (times, fitting.len(), with) {
+            (Times::ONCE_OR_MORE, _, Some(arguments)) if called().next().is_some() => {
+                format!("{tool:?} was called, but never with {}", clip(&arguments))
+            }
+            (Times::ONCE_OR_MORE, ..) => {
+                let names: Vec<&str> = self.calls.iter().map(|call| call.name.as_str()).take(20).collect();
+                match names.as_slice() {
+                    [] => format!("{tool:?} was not called, and no other tool was"),
+                    names => format!("{tool:?} was not called, but {}", names.join(", ")),
+                }
+            }
+            (times, count, with) => {
+                let with = with.map(|arguments| format!(" with {}", clip(&arguments))).unwrap_or_default();
+                let there = match count {
+                    0 => "there was none".to_owned(),
+                    1 => "there was 1".to_owned(),
+                    count => format!("there were {count}"),
                 };
+                let turns = if turns.is_empty() { turns } else { format!(" ({turns})") };
+                format!("expected {times} of {tool:?}{with}, but {there}{turns}")
             }
-            let arguments = arguments.map(Json::stringify).unwrap_or_default();
-            format!("{wanted:?} was called, but never with {}", clip(&arguments))
-        }))
+        };
+        Ok(Verdict { holds, reason })
+    }
+
+    /// In which turns calls were made, in words; empty where all calls belong to one answer.
+    fn turns_of(&self, calls: &[&ToolCall]) -> String {
+        if self.calls.iter().all(|call| call.turn <= 1) {
+            return String::new();
+        }
+        let mut turns: Vec<u32> = calls.iter().map(|call| call.turn).collect();
+        turns.dedup();
+        let turns: Vec<String> = turns.iter().map(u32::to_string).collect();
+        match turns.as_slice() {
+            [] => String::new(),
+            [turn] => format!("turn {turn}"),
+            [before @ .., last] => format!("turns {} and {last}", before.join(", ")),
+        }
     }
 
     fn tool_result(&self, tool: &str, wanted: Option<&Json>) -> Result<Verdict, Unevaluated> {
@@ -480,6 +524,7 @@ mod tests {
             params: Arguments::None,
             outcome: Some(ToolOutcome::Result(Some(Payload::Json(result)))),
             duration: None,
+            turn: 0,
         };
         let transcript = Transcript { response, tool_calls: vec![call], ..Transcript::default() };
         let slow = "[ab]*a[ab]{900}[^ab]";
@@ -496,6 +541,44 @@ mod tests {
                 assert_eq!((result.outcome, result.blame), (Outcome::Errored, Some(Blame::Suite)), "{result:?}");
                 assert_eq!(result.reason, format!("pattern /{slow}/ took more than 250 ms of CPU time"));
             }
+        }
+    }
+
+    /// Arguments that nobody knows leave a number open that they could change, and no other.
+    #[test]
+    fn calls_are_counted_as_far_as_they_are_known() {
+        let call = |params| ToolCall {
+            call_id: "1".to_owned(),
+            name: "pay".to_owned(),
+            params,
+            outcome: None,
+            duration: None,
+            turn: 1,
+        };
+        let given = JsonText::new(r#"{"to": "Ann"}"#).expect("JSON");
+        let tool_calls = vec![
+            call(Arguments::Given(Payload::Json(given))),
+            call(Arguments::Unknown("are not known".to_owned())),
+            call(Arguments::None),
+        ];
+        let transcript = Transcript { tool_calls, ..Transcript::default() };
+        let arguments = Some(Json::parse(r#"{"to": "Ann"}"#).expect("JSON"));
+        for (min, max, expected) in [
+            (1, Some(1), Outcome::Errored),
+            (1, None, Outcome::Passed),
+            (2, None, Outcome::Errored),
+            (0, Some(0), Outcome::Failed),
+            (1, Some(2), Outcome::Passed),
+            (3, None, Outcome::Failed),
+        ] {
+            let kind = ClaimKind::ToolCalled {
+                tools: vec!["pay".to_owned()],
+                arguments: arguments.clone(),
+                times: Times { min, max },
+            };
+            let claim = Claim { kind, negate: false, message: None, written: JsonText::new("{}").expect("JSON") };
+            let result = evaluate(&[claim], &transcript, &Replies::new()).remove(0);
+            assert_eq!(result.outcome, expected, "{min} {max:?}: {}", result.reason);
         }
     }
 

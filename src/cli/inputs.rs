@@ -35,6 +35,8 @@ pub(super) struct Inputs {
     pub(super) given: HashMap<String, String>,
     /// What is not run of folders that were named, and perhaps should be; for people.
     pub(super) not_run: Vec<String>,
+    /// Paths of the suites that are a message given on the command line.
+    pub(super) messages: Vec<String>,
     /// Where suites with stored answers stand on the disk.
     pub(super) homes: Vec<Home>,
     /// Those who are still to be asked for cases.
@@ -200,6 +202,7 @@ impl Inputs {
             }
             bundle.add(&name, Role::Suite, text).map_err(|error| refused(&path, &error))?;
         }
+        let mut message_paths = Vec::new();
         for (number, message) in (1..).zip(&messages) {
             let name = PathBuf::from(if messages.len() == 1 {
                 "message.jsonl".to_owned()
@@ -213,6 +216,7 @@ impl Inputs {
                 Ok(suite) => suites.push(suite),
                 Err(found) => errors.extend(found.0),
             }
+            message_paths.push(name.clone());
             bundle.add(&name, Role::Suite, bytes).map_err(|error| refused(Path::new(&name), &error))?;
         }
         for name in &tests {
@@ -221,7 +225,8 @@ impl Inputs {
             suites.push(suite);
         }
         invalid(&errors)?;
-        Ok(Self { suites, bundle, files, given, not_run, homes, generators, generated: Vec::new() })
+        let (messages, generated) = (message_paths, Vec::new());
+        Ok(Self { suites, bundle, files, given, not_run, messages, homes, generators, generated })
     }
 
     /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it refuses are

@@ -19,6 +19,8 @@ pub(super) struct Lines {
     repeated: HashMap<(Arc<str>, Arc<str>), usize>,
     repeats: Vec<(Arc<str>, String, Tally)>,
     tracing: Option<Tracing>,
+    /// The suites whose answers are shown.
+    answers: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -29,6 +31,11 @@ enum Line {
 }
 
 impl Lines {
+    /// Lines that show, for these suites, the answer too: somebody asked for nothing else.
+    pub(super) fn with_answers_of(suites: Vec<String>) -> Self {
+        Self { answers: suites, ..Self::default() }
+    }
+
     /// Takes the next event.
     pub(super) fn take(&mut self, event: &RunEvent) {
         if let Payload::RunStarted(run) = &event.payload {
@@ -58,8 +65,9 @@ impl Lines {
                 if let Some((_, line)) = place
                     && let Line::Open(name, labels) = line
                 {
-                    *line =
-                        Line::Shown(Shown::of(Verdict { case, name, labels, result, tracing: self.tracing.as_ref() }));
+                    let verdict = Verdict { case, name, labels, result, tracing: self.tracing.as_ref() };
+                    let shows_answer = self.answers.iter().any(|suite| **suite == *case.suite);
+                    *line = Line::Shown(Shown::of(verdict, shows_answer));
                 }
             }
             _ => {}

@@ -49,12 +49,14 @@ mod progress;
 pub(super) mod regrade;
 mod snapshot;
 mod trace;
+mod verbose;
 
 use answers::Answered;
 use http_agent::HttpAgent;
 use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use progress::Progress;
+use verbose::Verbose;
 
 /// Where results are written when nothing is said.
 const OUTPUT_DIR: &str = "evals/results";
@@ -174,7 +176,7 @@ pub(super) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Show the turns of dialogues and the checkpoints as they happen
+    /// Show messages, tool calls and answers as they happen; of dialogues turn by turn, with the checkpoints
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
 
@@ -585,13 +587,17 @@ async fn run_on(
     }
     let given = inputs.given.clone();
     // Suites may be large, and who only waits does not need them.
-    let inputs = Some(inputs).filter(|_| args.update_snapshots);
-    let Ended { run, lines, answered } = follow(client, args, &run, interrupts).await?;
+    let messages = std::mem::take(&mut inputs.messages);
+    let inputs = Some(inputs).filter(|_| args.update_snapshots || args.verbose);
+    let verbose = inputs.as_ref().filter(|_| args.verbose).map(|inputs| Verbose::new(&inputs.suites));
+    let lines = Lines::with_answers_of(messages);
+    let Ended { run, lines, answered } = follow(client, args, &run, interrupts, verbose, lines).await?;
     // First what people wait for, then the files, whatever became of the other.
     let told = tell(args, &run, &given, &lines);
     drop(lines);
     let written = write_results(client, args, &run).await;
-    let stored = inputs.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
+    let stored = inputs.filter(|_| args.update_snapshots);
+    let stored = stored.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
     match told {
         Err(error) if error.exit != Exit::Passed => return Err(error),
         Ok(()) | Err(_) => written.and(stored)?,
@@ -697,10 +703,17 @@ struct Ended {
 }
 
 /// Follows the run to its end, and cancels it when the user asks for it.
-async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interrupts) -> Result<Ended, CliError> {
-    let mut progress = Progress::new(run.totals.total, args.quiet, args.verbose);
-    let mut follower = Follower::new(client, &run.run_id, pb::Detail::Cases);
-    let mut lines = Lines::default();
+async fn follow(
+    client: &Client,
+    args: &RunArgs,
+    run: &Run,
+    interrupts: &Interrupts,
+    verbose: Option<Verbose<'_>>,
+    mut lines: Lines,
+) -> Result<Ended, CliError> {
+    let detail = if verbose.is_some() { pb::Detail::Calls } else { pb::Detail::Cases };
+    let mut progress = Progress::new(run.totals.total, args.quiet, verbose);
+    let mut follower = Follower::new(client, &run.run_id, detail);
     let mut answered = Answered::default();
     let mut cancelled = false;
     let ended = loop {
@@ -728,7 +741,7 @@ async fn follow(client: &Client, args: &RunArgs, run: &Run, interrupts: &Interru
     Ok(Ended { lines, run: ended, answered })
 }
 
-async fn cancel(client: &Client, run_id: &str, progress: &Progress) {
+async fn cancel(client: &Client, run_id: &str, progress: &Progress<'_>) {
     let request = pb::CancelRunRequest { run_id: run_id.to_owned(), reason: "interrupted".to_owned() };
     if let Err(error) = client.ask("cancelling the run", client.runs().cancel_run(request)).await {
         progress.note(&error.to_string());

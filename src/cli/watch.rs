@@ -32,7 +32,7 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
     let client = Client::required(daemon).await?;
     let detail = if args.cases { Detail::Cases } else { Detail::Calls };
     let mut follower = Follower::new(&client, &args.run_id, detail);
-    let mut tools = HashMap::new();
+    let mut tools = Tools::new();
     let mut exit = Exit::CouldNotRun;
     while let Some(event) = follower.next().await? {
         if let Payload::RunFinished(run) = &event.payload {
@@ -47,10 +47,53 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
     Ok(exit)
 }
 
-/// What an event says, on one line; `tools` remembers the names of open calls.
-fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> Option<String> {
-    let short = |text: &str| clip(&printable(text), MAX_TEXT);
+/// The names of open calls, by case and id.
+pub(super) type Tools = HashMap<(String, String), String>;
+
+fn short(text: &str) -> String {
+    clip(&printable(text), MAX_TEXT)
+}
+
+/// What an event says of tool calls, on one line; `None`: nothing.
+pub(super) fn describe_call(event: &RunEvent, tools: &mut Tools) -> Option<String> {
     let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.label())).unwrap_or_default();
+    let agent = match &event.payload {
+        Payload::Agent(agent) => agent,
+        Payload::SpansRead(read) => {
+            let names: Vec<String> = read.tool_calls.iter().map(|call| short(&call.name)).collect();
+            let end = if read.confirmed { "" } else { ", their end was not confirmed" };
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Some(format!("{} spans, tools in them: {names}{end}", read.spans));
+        }
+        _ => return None,
+    };
+    match &agent.kind {
+        AgentEventKind::ToolStarted { call, .. } => {
+            tools.insert((case, call.call_id.clone()), call.name.clone());
+            let params = match &call.params {
+                Arguments::Given(Json::Json(text)) => short(text.as_str()),
+                Arguments::Given(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
+                Arguments::Unknown(why) => format!("arguments not known: {}", short(why)),
+                Arguments::None => String::new(),
+            };
+            Some(format!("→ {} {params}", short(&call.name)).trim_end().to_owned())
+        }
+        AgentEventKind::ToolFinished { call_id, outcome, duration } => {
+            let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
+            let how = match outcome {
+                Some(ToolOutcome::Result(_)) => "ok".to_owned(),
+                Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
+                Some(ToolOutcome::NotRun) | None => "ended without an outcome".to_owned(),
+            };
+            let took = duration.map(|duration| format!(" {}ms", whole_millis(duration))).unwrap_or_default();
+            Some(format!("← {} {how}{took}", short(&name)))
+        }
+        _ => None,
+    }
+}
+
+/// What an event says, on one line; `tools` remembers the names of open calls.
+fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
     Some(match &event.payload {
         Payload::RunStarted(run) => {
             let total = run.totals.total;
@@ -60,25 +103,8 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
         Payload::CasePlanned { .. } | Payload::AgentDescribed(_) | Payload::CallEnded(_) => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", mode.name()),
         Payload::Agent(agent) => match &agent.kind {
-            AgentEventKind::ToolStarted { call, .. } => {
-                tools.insert((case, call.call_id.clone()), call.name.clone());
-                let params = match &call.params {
-                    Arguments::Given(Json::Json(text)) => short(text.as_str()),
-                    Arguments::Given(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
-                    Arguments::Unknown(why) => format!("arguments not known: {}", short(why)),
-                    Arguments::None => String::new(),
-                };
-                format!("→ {} {params}", short(&call.name))
-            }
-            AgentEventKind::ToolFinished { call_id, outcome, duration } => {
-                let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
-                let how = match outcome {
-                    Some(ToolOutcome::Result(_)) => "ok".to_owned(),
-                    Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
-                    Some(ToolOutcome::NotRun) | None => "ended without an outcome".to_owned(),
-                };
-                let took = duration.map(|duration| format!(" {}ms", whole_millis(duration))).unwrap_or_default();
-                format!("← {} {how}{took}", short(&name))
+            AgentEventKind::ToolStarted { .. } | AgentEventKind::ToolFinished { .. } => {
+                return describe_call(event, tools);
             }
             AgentEventKind::Log { level, message } => format!("{} {}", short(level), short(message)),
             AgentEventKind::Finished(finished) => match &finished.response {
@@ -115,9 +141,10 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             format!("{} {}ms{error}", result.outcome.name(), whole_millis(result.transcript.duration))
         }
         Payload::PartySaid(party) => match &party.said {
-            Said::Input(message, _) => {
+            Said::Input { message, reasoning, .. } => {
                 let text = message.as_ref().map(Message::text).unwrap_or_default();
-                format!("{} says {:?}", short(&party.by), clip(&text, MAX_TEXT))
+                let why = if reasoning.is_empty() { String::new() } else { format!(", why: {}", short(reasoning)) };
+                format!("{} says {:?}{why}", short(&party.by), clip(&text, MAX_TEXT))
             }
             Said::Vote { passed, reason, .. } => {
                 format!("{} says {}: {}", short(&party.by), if *passed { "yes" } else { "no" }, short(reason))
@@ -125,15 +152,7 @@ fn describe(event: &RunEvent, tools: &mut HashMap<(String, String), String>) -> 
             Said::Silence(why) => format!("{} gave no answer: {}", short(&party.by), short(why)),
             Said::Cancelled => format!("{} was not waited for", short(&party.by)),
         },
-        Payload::SpansRead(read) => {
-            let names: Vec<String> = read.tool_calls.iter().map(|call| short(&call.name)).collect();
-            let end = if read.confirmed { "" } else { ", their end was not confirmed" };
-            format!(
-                "{} spans, tools in them: {}{end}",
-                read.spans,
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-            )
-        }
+        Payload::SpansRead(_) => return describe_call(event, tools),
         Payload::SnapshotTaken(values) => format!("snapshot taken: {} bytes", values.as_str().len()),
         Payload::Warning(text) => format!("⚠ {}", short(text)),
         Payload::RunFinished(run) => {

@@ -109,8 +109,8 @@ impl Agent {
             Err(status) if status.code() == Code::Unimplemented => {
                 let question = simulator_question(asked);
                 let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
-                let Spoken { input, is_last } = input_in(&response).map_err(Silence::Failed)?;
-                Ok(Input { message: input.map(Message::user), is_last, usage })
+                let Spoken { input, is_last, reasoning } = input_in(&response).map_err(Silence::Failed)?;
+                Ok(Input { message: input.map(Message::user), is_last, reasoning: shorten(&reasoning), usage })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -291,11 +291,13 @@ fn validator_question(asked: &Judgement<'_>) -> String {
                 write_string(why, &mut out);
             }
         }
-        out.push_str(match call.success() {
-            Some(true) => ", \"success\": true}",
-            Some(false) => ", \"success\": false}",
-            None => "}",
-        });
+        if let Some(success) = call.success() {
+            let _ = write!(out, ", \"success\": {success}");
+        }
+        if call.turn > 0 {
+            let _ = write!(out, ", \"turn\": {}", call.turn);
+        }
+        out.push('}');
     }
     out.push_str("]}");
     out

@@ -32,6 +32,8 @@ pub(super) struct Spoken {
     pub(super) input: Option<String>,
     /// Whether the user has got what they wanted.
     pub(super) is_last: bool,
+    /// Why, for people; may be empty.
+    pub(super) reasoning: String,
 }
 
 /// The verdict in a reply. If several objects of it hold one, they agree; the last of them gives the reason.
@@ -67,7 +69,9 @@ pub fn verdict_of(object: &Json) -> Result<Option<Verdict>, String> {
 /// Why that is not known, with the beginning of the reply.
 pub(super) fn input_in(reply: &str) -> Result<Spoken, String> {
     let inputs = objects_in(reply).iter().filter_map(|object| spoken_of(object).transpose()).collect();
-    settle(reply, inputs, "no object with `input` or `goal_achieved`", "inputs", PartialEq::eq)
+    settle(reply, inputs, "no object with `input` or `goal_achieved`", "inputs", |one: &Spoken, other| {
+        (&one.input, one.is_last) == (&other.input, other.is_last)
+    })
 }
 
 fn spoken_of(object: &Json) -> Result<Option<Spoken>, String> {
@@ -82,7 +86,8 @@ fn spoken_of(object: &Json) -> Result<Option<Spoken>, String> {
         Some((other, _)) => return Err(format!("its `input` must be a text, not {}", other.kind())),
     };
     let is_last = goal_achieved.map_or(Ok(false), |value| boolean("goal_achieved", value))?;
-    Ok(Some(Spoken { input, is_last }))
+    let reasoning = object.get("reasoning").and_then(Json::as_str).unwrap_or_default().to_owned();
+    Ok(Some(Spoken { input, is_last, reasoning }))
 }
 
 /// A switch as it is meant: a text that says false, or a number, is none.

@@ -457,6 +457,7 @@ mod tests {
             params: Arguments::Given(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
             outcome: Some(ToolOutcome::Result(None)),
             duration: None,
+            turn: 0,
         }
     }
 

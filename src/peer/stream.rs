@@ -361,6 +361,7 @@ mod tests {
             params: Arguments::None,
             outcome: None,
             duration: None,
+            turn: 0,
         };
         AgentEventKind::ToolStarted { call, awaits_result: false, model_turn: 0 }
     }

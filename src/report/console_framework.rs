@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 
 use super::console::{Look, clip, remarks, write_regressions, write_remarks};
-use super::{Verdict, printable};
+use super::{Verdict, printable, printable_lines};
 use crate::event::SuiteInfo;
 use crate::verdict::{CaseResult, Outcome};
 
@@ -28,6 +28,8 @@ pub struct Entry {
     outcome: Outcome,
     /// The line below the case: messages and assertions, or turns and checkpoints.
     counts: String,
+    /// The answer, where it is shown.
+    answer: Option<String>,
     errors: Vec<String>,
     warnings: Vec<String>,
     /// What its scripts wrote, if it did not pass.
@@ -42,9 +44,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a verdict.
+    /// The entry of a verdict. `shows_answer`: with the whole answer, if there is one.
     #[must_use]
-    pub fn of(verdict: Verdict<'_>) -> Self {
+    pub fn of(verdict: Verdict<'_>, shows_answer: bool) -> Self {
         let CaseResult { outcome, error, failed_assertion, transcript, checkpoints, .. } = verdict.result;
         let assertions = &verdict.result.assertions;
         let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
@@ -74,6 +76,7 @@ impl Entry {
             name: printable(verdict.name),
             outcome: *outcome,
             counts,
+            answer: Some(printable_lines(&transcript.response)).filter(|answer| shows_answer && !answer.is_empty()),
             errors: errors.iter().map(|error| shown(error)).collect(),
             warnings: remarks(verdict.result),
             console: match outcome {
@@ -182,6 +185,9 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
             entry.counts
         );
     }
+    for line in entry.answer.iter().flat_map(|answer| answer.lines()) {
+        let _ = writeln!(out, "{}", format!("    {line}").trim_end());
+    }
     for error in &entry.errors {
         let _ = writeln!(out, "  {color}→{color:#} {error}");
     }
@@ -210,6 +216,7 @@ mod tests {
             name: name.to_owned(),
             outcome: Outcome::Passed,
             counts: counts.to_owned(),
+            answer: None,
             errors: Vec::new(),
             warnings: Vec::new(),
             console: Vec::new(),

@@ -394,9 +394,11 @@ struct Assertion<'a> {
 }
 
 struct Turn<'a> {
-    number: usize,
+    number: u32,
     input: Text<'a>,
     commentary: Text<'a>,
+    /// Why the user said that; empty: nobody says.
+    reasoning: Text<'a>,
     output: Text<'a>,
     reached: Vec<Text<'a>>,
 }
@@ -407,6 +409,8 @@ struct Call<'a> {
     word: &'static str,
     class: &'static str,
     time: String,
+    /// The turn it was called in, if the case has several.
+    turn: Option<u32>,
     /// What is shown below: arguments and what came back, each with its name.
     parts: Vec<(&'static str, Text<'a>)>,
 }
@@ -433,7 +437,7 @@ impl<'a> Case<'a> {
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
             assertions: List::of(all_assertions(result).into_iter().map(Assertion::of), MAX_ITEMS),
-            turns: List::of(result.turns.iter().enumerate().map(|turn| Turn::of(result, turn)), MAX_ITEMS),
+            turns: List::of(result.turns.iter().map(|turn| Turn::of(result, turn)), MAX_ITEMS),
             missing: missing
                 .map(|checkpoint| (Text::of(&checkpoint.id, MAX_TEXT), checkpoint.required))
                 .take(MAX_ITEMS)
@@ -441,7 +445,7 @@ impl<'a> Case<'a> {
             answer: (!is_dialogue && result.outcome != Outcome::Skipped)
                 .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
             commentary: Text::of(&result.transcript.commentary, MAX_TEXT),
-            calls: List::of(result.transcript.tool_calls.iter().map(Call::of), MAX_ITEMS),
+            calls: List::of(result.transcript.tool_calls.iter().map(|call| Call::of(call, is_dialogue)), MAX_ITEMS),
             console: List::of(result.console.iter().map(|line| Text::of(line, MAX_TEXT)), MAX_ITEMS),
         }
     }
@@ -506,15 +510,14 @@ impl<'a> Assertion<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn of(result: &'a CaseResult, (index, turn): (usize, &'a crate::verdict::Turn)) -> Self {
-        let number = index + 1;
-        let reached = result.checkpoints.iter().filter(|checkpoint| {
-            checkpoint.reached_at_turn.is_some_and(|turn| usize::try_from(turn).is_ok_and(|turn| turn == number))
-        });
+    fn of(result: &'a CaseResult, turn: &'a crate::verdict::Turn) -> Self {
+        let checkpoints = result.checkpoints.iter();
+        let reached = checkpoints.filter(|checkpoint| checkpoint.reached_at_turn == Some(turn.number));
         Self {
-            number,
+            number: turn.number,
             input: Text::of(&turn.input, MAX_TEXT),
             commentary: Text::of(&turn.commentary, MAX_TEXT),
+            reasoning: Text::of(&turn.reasoning, MAX_TEXT),
             output: Text::of(&turn.output, MAX_TEXT),
             reached: reached.take(MAX_ITEMS).map(|checkpoint| Text::of(&checkpoint.id, MAX_TEXT)).collect(),
         }
@@ -522,7 +525,7 @@ impl<'a> Turn<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn of(call: &'a ToolCall) -> Self {
+    fn of(call: &'a ToolCall, has_turns: bool) -> Self {
         let mut parts = Vec::new();
         let shown = |(json, other), payload: &'a Payload| match payload {
             Payload::Json(text) => (json, Text::of(text.as_str(), MAX_TEXT)),
@@ -546,7 +549,8 @@ impl<'a> Call<'a> {
             None => ("no result", "skipped"),
         };
         let time = call.duration.map(time).unwrap_or_default();
-        Self { name: Text::of(&call.name, MAX_TEXT), word, class, time, parts }
+        let turn = Some(call.turn).filter(|turn| has_turns && *turn > 0);
+        Self { name: Text::of(&call.name, MAX_TEXT), word, class, time, turn, parts }
     }
 }
 

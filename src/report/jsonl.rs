@@ -2,16 +2,17 @@
 //!
 //! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, `commentary`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
-//! `outcome` and `reason`, and where a validator was asked `score`, `replies`, `votes` and `agreeing`,
+//! `outcome` and `reason`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::outline::{Outline, Place};
-use super::suite_result::{Call, is_false};
+use super::suite_result::{Recorded, Said, is_false};
 use super::{Report, Unwritable, Verdict, Written};
-use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, Turn, whole_millis};
+use crate::conversation::ToolCall;
+use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
 /// The lines.
 #[derive(Debug, Clone, Copy)]
@@ -110,10 +111,7 @@ impl<'a> Case<'a> {
             assertions: (!is_dialogue || !result.assertions.is_empty())
                 .then(|| result.assertions.iter().map(Assertion::of).collect()),
             assertion_errors: result.assertions.iter().filter(bad).map(|bad| bad.reason.as_str()).collect(),
-            turns: (is_dialogue || !result.turns.is_empty()).then(|| {
-                let turns = (1..).zip(&result.turns);
-                turns.map(Said::of).collect()
-            }),
+            turns: (is_dialogue || !result.turns.is_empty()).then(|| result.turns.iter().map(Said::of).collect()),
             checkpoints: is_dialogue.then(|| {
                 let checkpoint = |checkpoint: &'a crate::verdict::CheckpointResult| Checkpoint {
                     id: &checkpoint.id,
@@ -232,19 +230,33 @@ impl<'a> Earlier<'a> {
     }
 }
 
+/// A tool call.
 #[derive(Serialize)]
-struct Said<'a> {
-    turn: u32,
-    input: &'a str,
-    output: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    commentary: &'a str,
+struct Call<'a> {
+    name: &'a str,
+    /// Not there: nobody ran it, as the mode wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    success: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<u32>,
+    duration_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    malformed_params: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params_unknown: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
 }
 
-impl<'a> Said<'a> {
-    fn of((turn, said): (u32, &'a Turn)) -> Self {
-        let Turn { input, output, commentary } = said;
-        Self { turn, input, output, commentary }
+impl<'a> Call<'a> {
+    fn of(call: &'a ToolCall) -> Self {
+        let Recorded { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error } =
+            Recorded::of(call);
+        Self { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error }
     }
 }
 
@@ -303,6 +315,31 @@ mod tests {
         CaseResult { cause: None, blame: None, error: None, ..result }
     }
 
+    /// What somebody else wrote stays as it is: arguments, results, and an assertion as its file has it.
+    #[test]
+    fn keys_are_snake_case_throughout() {
+        fn check(json: &serde_json::Value, place: &str) {
+            match json {
+                serde_json::Value::Object(members) => {
+                    for (key, value) in members {
+                        assert!(key.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{place}.{key}");
+                        if !matches!(key.as_str(), "params" | "result") {
+                            check(value, &format!("{place}.{key}"));
+                        }
+                    }
+                }
+                serde_json::Value::Array(items) => items.iter().for_each(|item| check(item, place)),
+                _ => {}
+            }
+        }
+        let (run, log) = crate::report::sample::of_everything();
+        let text = crate::report::whole(crate::report::Format::Jsonl, run, &log, None).expect("lines");
+        assert!(text.contains("duration_ms") && text.contains("malformed_params"), "{text}");
+        for line in text.lines() {
+            check(&serde_json::from_str(line).expect("JSON"), "line");
+        }
+    }
+
     #[test]
     fn the_lines_of_the_framework() {
         let assertion = AssertionResult {
@@ -324,10 +361,11 @@ mod tests {
         );
         let said =
             [("Help me file an expense", "What type?"), ("Client dinner, $250", "Confirm?"), ("Yes", "Submitted!")];
-        let turns = said.map(|(input, output)| crate::verdict::Turn {
+        let turns = (1..).zip(said).map(|(number, (input, output))| crate::verdict::Turn {
+            number,
             input: input.into(),
             output: output.into(),
-            commentary: String::new(),
+            ..crate::verdict::Turn::default()
         });
         let reached = [("ask_type", 1), ("call_create", 2), ("confirm", 3)];
         let checkpoints = reached.map(|(id, turn)| CheckpointResult {
@@ -337,7 +375,7 @@ mod tests {
             assertions: Vec::new(),
         });
         let dynamic = CaseResult {
-            turns: turns.into(),
+            turns: turns.collect(),
             checkpoints: checkpoints.into(),
             total_turns: 3,
             ..passed(6800, "Submitted!")

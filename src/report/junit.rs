@@ -21,6 +21,8 @@ use crate::conversation::Transcript;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{Attempt, Outcome, Turn};
 
+/// Most tool calls of a turn that are named.
+const MAX_CALLS: usize = 50;
 /// Longest answer that stands with a case that did not pass, in characters.
 const MAX_ANSWER: usize = 4_000;
 
@@ -209,10 +211,18 @@ fn details(verdict: Verdict<'_>) -> String {
     for line in &result.console {
         let _ = writeln!(text, "console: {}", beginning(line));
     }
-    for (number, Turn { input, output, commentary }) in (1..).zip(&result.turns) {
+    for Turn { number, input, output, commentary, reasoning } in &result.turns {
         let _ = writeln!(text, "turn {number} user: {}", beginning(input));
+        if !reasoning.is_empty() {
+            let _ = writeln!(text, "turn {number} why: {}", beginning(reasoning));
+        }
         if !commentary.is_empty() {
             let _ = writeln!(text, "turn {number} commentary: {}", beginning(commentary));
+        }
+        let calls = result.transcript.tool_calls.iter().filter(|call| call.turn == *number);
+        let calls: Vec<&str> = calls.map(|call| call.name.as_str()).take(MAX_CALLS).collect();
+        if !calls.is_empty() {
+            let _ = writeln!(text, "turn {number} tools: {}", calls.join(", "));
         }
         let _ = writeln!(text, "turn {number} agent: {}", beginning(output));
     }

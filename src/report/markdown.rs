@@ -594,17 +594,7 @@ fn details(verdict: Verdict<'_>) -> String {
     if !missing.is_empty() {
         line(format!("checkpoints not reached: {}", missing.join(", ")));
     }
-    let calls = &result.transcript.tool_calls;
-    let tools = calls.iter().take(MAX_ITEMS).map(|call| {
-        let failed = if call.success() == Some(false) { " (failed)" } else { "" };
-        code(&call.name, 80) + failed
-    });
-    let tools: Vec<String> = tools.collect();
-    if !tools.is_empty() {
-        let rest = calls.len().saturating_sub(MAX_ITEMS);
-        let rest = if rest > 0 { format!(" … and {rest} more") } else { String::new() };
-        line(format!("tools called: {}{rest}", tools.join(", ")));
-    }
+    tools_called(result).into_iter().for_each(&mut line);
     for warning in result.warning.iter().chain(&result.warnings).take(MAX_ITEMS) {
         line(format!("⚠️ {}", code(warning, MAX_SHORT)));
     }
@@ -614,6 +604,27 @@ fn details(verdict: Verdict<'_>) -> String {
     text.push_str(&said(result));
     text.push_str("\n</details>\n");
     text
+}
+
+/// The tools that were called; in a dialogue, turn by turn.
+fn tools_called(result: &CaseResult) -> Option<String> {
+    let calls = &result.transcript.tool_calls;
+    let has_turns = !result.turns.is_empty() && calls.iter().any(|call| call.turn > 0);
+    let (mut text, mut last) = (String::new(), 0);
+    for call in calls.iter().take(MAX_ITEMS) {
+        let failed = if call.success() == Some(false) { " (failed)" } else { "" };
+        let separator = match text.as_str() {
+            "" => "",
+            _ if has_turns && call.turn != last => "; ",
+            _ => ", ",
+        };
+        let turn = if has_turns && call.turn != last { format!("turn {} ", call.turn) } else { String::new() };
+        last = call.turn;
+        let _ = write!(text, "{separator}{turn}{}{failed}", code(&call.name, 80));
+    }
+    let rest = calls.len().saturating_sub(MAX_ITEMS);
+    let rest = if rest > 0 { format!(" … and {rest} more") } else { String::new() };
+    (!text.is_empty()).then(|| format!("tools called: {text}{rest}"))
 }
 
 fn line_of_labels(labels: &crate::suite::Labels) -> Option<String> {
@@ -645,8 +656,14 @@ fn said(result: &CaseResult) -> String {
         if text.len() > MAX_ANSWER {
             break;
         }
-        let said = [("user", &turn.input), ("commentary", &turn.commentary), ("agent", &turn.output)];
-        for (who, words) in said.into_iter().filter(|(who, words)| *who != "commentary" || !words.is_empty()) {
+        let said = [
+            ("user", &turn.input),
+            ("why", &turn.reasoning),
+            ("commentary", &turn.commentary),
+            ("agent", &turn.output),
+        ];
+        let is_said = |who: &str, words: &str| matches!(who, "user" | "agent") || !words.is_empty();
+        for (who, words) in said.into_iter().filter(|(who, words)| is_said(who, words)) {
             let words = cut(words, MAX_ANSWER / 3);
             let note = words.note().map(|note| format!(" … {note}")).unwrap_or_default();
             let _ = writeln!(text, "{who}: {}{note}", words.text);

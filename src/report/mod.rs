@@ -289,12 +289,12 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// What is shown of a verdict.
+    /// What is shown of a verdict. `shows_answer`: the answer, too, of Agent Test Framework V2.
     #[must_use]
-    pub fn of(verdict: Verdict<'_>) -> Self {
+    pub fn of(verdict: Verdict<'_>, shows_answer: bool) -> Self {
         match Dialect::of(&verdict.case.suite) {
             Dialect::Contract => Self::Contract(console::Line::of(verdict)),
-            Dialect::Framework => Self::Framework(console_framework::Entry::of(verdict)),
+            Dialect::Framework => Self::Framework(console_framework::Entry::of(verdict, shows_answer)),
         }
     }
 }

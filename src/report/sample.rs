@@ -80,6 +80,7 @@ pub(super) fn call(name: &str, outcome: Option<ToolOutcome>) -> ToolCall {
         params: Arguments::Given(Json::Json(JsonText::new(r#"{"id":9007199254740993}"#).expect("JSON"))),
         outcome,
         duration: Some(Duration::from_millis(120)),
+        turn: 0,
     }
 }
 
@@ -173,10 +174,12 @@ pub(super) fn of_everything() -> (Run, Log) {
     let cost = Cost { nano_usd: 12_000_000, estimated: true };
     worse.transcript.usage =
         Some(Usage { input_tokens: Some(10), output_tokens: Some(5), cost: Some(cost), ..Usage::default() });
-    let turn = |input: &str, output: &str| Turn {
+    let turn = |number: u32, input: &str, output: &str| Turn {
+        number,
         input: input.to_owned(),
         output: output.to_owned(),
         commentary: "One moment.".to_owned(),
+        reasoning: String::new(),
     };
     let checkpoint = |id: &str, reached_at_turn| CheckpointResult {
         id: id.to_owned(),
@@ -187,7 +190,7 @@ pub(super) fn of_everything() -> (Run, Log) {
     let dialogue = CaseResult {
         cause: Some(Cause::MaxTurns),
         error: Some("the dialogue used up its turns".to_owned()),
-        turns: vec![turn("I want to pay.", "What?"), turn("Pay!", "No.")],
+        turns: vec![turn(1, "I want to pay.", "What?"), turn(2, "Pay!", "No.")],
         checkpoints: vec![checkpoint("greeted", Some(1)), checkpoint("paid", None)],
         total_turns: 2,
         ..result(Outcome::Failed, "No.", 700)

@@ -296,20 +296,22 @@ impl<'a> Earlier<'a> {
     }
 }
 
-/// One turn of a dialogue.
+/// One turn of a dialogue, under keys of one word, which both formats of results have.
 #[derive(Serialize)]
-struct Said<'a> {
+pub(super) struct Said<'a> {
     turn: u32,
     input: &'a str,
     output: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     commentary: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reasoning: &'a str,
 }
 
 impl<'a> Said<'a> {
-    fn of((turn, said): (u32, &'a Turn)) -> Self {
-        let Turn { input, output, commentary } = said;
-        Self { turn, input, output, commentary }
+    pub(super) fn of(turn: &'a Turn) -> Self {
+        let Turn { number, input, output, commentary, reasoning } = turn;
+        Self { turn: *number, input, output, commentary, reasoning }
     }
 }
 
@@ -362,11 +364,14 @@ struct Details<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Call<'a> {
+struct Call<'a> {
     name: &'a str,
     /// Not there: nobody ran it, as the mode wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
+    /// The turn in which it was called; logs of earlier versions do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn: Option<u32>,
     duration_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,
@@ -420,7 +425,7 @@ impl<'a> Case<'a> {
                 Vec::new()
             },
             total_turns: result.total_turns,
-            turns: (1..).zip(&result.turns).map(Said::of).collect(),
+            turns: result.turns.iter().map(Said::of).collect(),
             checkpoints: result
                 .checkpoints
                 .iter()
@@ -446,6 +451,27 @@ impl<'a> Case<'a> {
 }
 
 impl<'a> Call<'a> {
+    fn of(call: &'a ToolCall) -> Self {
+        let Recorded { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error } =
+            Recorded::of(call);
+        Self { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error }
+    }
+}
+
+/// A tool call as results tell it; the formats differ in how they write the keys.
+pub(super) struct Recorded<'a> {
+    pub(super) name: &'a str,
+    pub(super) success: Option<bool>,
+    pub(super) turn: Option<u32>,
+    pub(super) duration_ms: Option<f64>,
+    pub(super) params: Option<Box<RawValue>>,
+    pub(super) malformed_params: Option<&'a str>,
+    pub(super) params_unknown: Option<&'a str>,
+    pub(super) result: Option<Box<RawValue>>,
+    pub(super) error: Option<&'a str>,
+}
+
+impl<'a> Recorded<'a> {
     pub(super) fn of(call: &'a ToolCall) -> Self {
         let (params, malformed_params, params_unknown) = match &call.params {
             Arguments::None => (None, None, None),
@@ -460,7 +486,8 @@ impl<'a> Call<'a> {
         };
         let duration_ms = call.duration.map(|duration| duration.as_secs_f64() * 1000.0);
         let (name, success) = (call.name.as_str(), call.success());
-        Self { name, success, duration_ms, params, malformed_params, params_unknown, result, error }
+        let turn = Some(call.turn).filter(|turn| *turn > 0);
+        Self { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error }
     }
 }
 

@@ -195,7 +195,7 @@ async fn voted(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Resul
 async fn voted_then(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str, turn: u32) -> Result<Vote, String> {
     match evidence.said(id, digest, case, turn).await {
         Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
-        Ok(Said::Input(..) | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
+        Ok(Said::Input { .. } | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),
         Err(why) => Err(format!("{why}; --validators asks it now")),
     }
 }

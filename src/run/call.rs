@@ -123,10 +123,13 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
-    let exchange = match &call.shared.evidence {
+    let mut exchange = match &call.shared.evidence {
         None => watched(&call).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
     };
+    for tool in &mut exchange.transcript.tool_calls {
+        tool.turn = call.invocation.turn;
+    }
     // Connecting is not part of it, and neither is what the daemon waited for afterwards.
     let took = exchange.transcript.duration;
     let ended_at = Timestamp::now().checked_sub(took + exchange.waited);

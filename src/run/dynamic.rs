@@ -197,7 +197,9 @@ async fn play(
         let asked = Instant::now();
         let is_first = first.is_some();
         let input = match first.take() {
-            Some(message) => Ok(Input { message: Some(message), is_last: false, usage: None }),
+            Some(message) => {
+                Ok(Input { message: Some(message), is_last: false, reasoning: String::new(), usage: None })
+            }
             None => next_input(case, progress, turn, record.deadline).await,
         };
         record.clock.add(Blame::Simulator, asked.elapsed());
@@ -207,6 +209,9 @@ async fn play(
         };
         let Some(message) = input.message else {
             if input.is_last {
+                if !input.reasoning.is_empty() {
+                    record.warnings.push(format!("the simulated user ended the dialogue: {}", input.reasoning));
+                }
                 return Ok(left(progress));
             }
             return Ok(simulator_error("it said nothing"));
@@ -231,7 +236,7 @@ async fn play(
             return Ok(ending_of(failure, Some(&case.started.timeout.written)));
         }
         let transcript = priced(case.shared, transcript, model.as_deref(), progress).await;
-        progress.answer(&transcript.response, &transcript.commentary);
+        progress.answer(&transcript.response, &transcript.commentary, input.reasoning);
         if let Some(said) = progress.last_turn() {
             case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await?;
         }
@@ -281,7 +286,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
     let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, party, &digest, &belongs, told);
     let input = match &case.shared.evidence {
         Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref, turn).await {
-            Ok(Said::Input(message, is_last)) => Ok(Input { message, is_last, usage: None }),
+            Ok(Said::Input { message, is_last, reasoning }) => Ok(Input { message, is_last, reasoning, usage: None }),
             Ok(Said::Vote { .. } | Said::Silence(_) | Said::Cancelled) => {
                 Err(simulator_error("it judged then, and spoke not"))
             }
@@ -290,7 +295,9 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
         None => live_input(case, &asked, &belongs).await,
     };
     let (said, usage) = match &input {
-        Ok(input) => (Said::Input(input.message.clone(), input.is_last), input.usage),
+        Ok(Input { message, is_last, reasoning, usage }) => {
+            (Said::Input { message: message.clone(), is_last: *is_last, reasoning: reasoning.clone() }, *usage)
+        }
         // That it was cancelled says nothing about the simulator.
         Err(Ending::Bad { cause: Cause::Cancelled, .. } | Ending::Passed) => (Said::Cancelled, None),
         Err(Ending::Bad { error, .. }) => (Said::Silence(error.clone()), None),

@@ -20,7 +20,8 @@ use sha2::{Digest as _, Sha256};
 use super::LogClosed;
 use super::call::Call;
 use crate::conversation::{
-    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript,
+    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, ToolCall, ToolMode,
+    Transcript,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
@@ -330,7 +331,9 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
     pieces.add(asked.criteria.as_bytes());
     pieces.messages(asked.conversation);
     for call in asked.tool_calls {
-        pieces.add(&tool_call_to_proto(call).encode_to_vec());
+        // Logs of earlier versions do not hold the turn, and it is no other question for that.
+        let call = ToolCall { turn: 0, ..call.clone() };
+        pieces.add(&tool_call_to_proto(&call).encode_to_vec());
     }
     pieces.add(asked.options.stringify().as_bytes());
     pieces.digest()

@@ -166,7 +166,7 @@ const SCRIPT_HELP: &str = r#"The agent's script:
       drop all connections for good; may follow "close"
 
 The simulator's script, one answer a turn, the last one repeats:
-  {"CASE ID": [{"input"?: "...", "goal_achieved"?: true,
+  {"CASE ID": [{"input"?: "...", "goal_achieved"?: true, "reasoning"?: "...",
                "wait_ms"?: N}, ...]}
 
 The validator's script, with "*" as fallback:

@@ -56,14 +56,14 @@ pub(super) async fn next_input(host: &Host, inbound: Inbound, out: Outbound) {
         match answers.and_then(|answers| answers.get(turn).or(answers.last())) {
             None => Answer::Status(Status::not_found(format!("the simulator script has no case {case_id:?}"))),
             Some(SimulatorAnswer::Trouble(trouble)) => trouble.into(),
-            Some(SimulatorAnswer::Input { input, goal_achieved, wait }) => {
+            Some(SimulatorAnswer::Input { input, goal_achieved, reasoning, wait }) => {
                 let input = input.clone().map(|text| Message {
                     role: Role::User.into(),
                     parts: vec![Part { content: Some(part::Content::Text(text)) }],
                     ..Message::default()
                 });
-                let response =
-                    NextInputResponse { input, goal_achieved: *goal_achieved, ..NextInputResponse::default() };
+                let (goal_achieved, reasoning) = (*goal_achieved, reasoning.clone());
+                let response = NextInputResponse { input, goal_achieved, reasoning, ..NextInputResponse::default() };
                 Answer::Message(*wait, response.encode_to_vec())
             }
         }

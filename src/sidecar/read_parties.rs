@@ -41,11 +41,12 @@ fn simulated(reader: &mut Reader, node: Node) -> Option<SimulatorAnswer> {
         reader.keys(node, &["close", "hang"], "an answer with \"close\" or \"hang\"")?;
         return trouble(reader, node).map(SimulatorAnswer::Trouble);
     }
-    reader.keys(node, &["input", "goal_achieved", "wait_ms", "close", "hang"], "an answer")?;
+    reader.keys(node, &["input", "goal_achieved", "reasoning", "wait_ms", "close", "hang"], "an answer")?;
     let input = reader.text(node, "input");
     let goal_achieved = reader.flag(node, "goal_achieved").unwrap_or_default();
     let wait = node.get("wait_ms").and_then(|_| reader.millis(node, "wait_ms")).unwrap_or_default();
-    Some(SimulatorAnswer::Input { input, goal_achieved, wait })
+    let reasoning = reader.text(node, "reasoning").unwrap_or_default();
+    Some(SimulatorAnswer::Input { input, goal_achieved, reasoning, wait })
 }
 
 fn judged(reader: &mut Reader, node: Node) -> Option<ValidatorReply> {

@@ -129,6 +129,8 @@ pub enum SimulatorAnswer {
         input: Option<String>,
         /// Whether the user has got what they wanted.
         goal_achieved: bool,
+        /// Why, in its own words; may be empty.
+        reasoning: String,
         /// Time that the answer takes.
         wait: Duration,
     },

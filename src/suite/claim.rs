@@ -11,6 +11,7 @@ use super::error::did_you_mean;
 use super::path::JsonPath;
 use super::re2::Re2Pattern;
 use super::reader::Reader;
+use super::times::Times;
 use crate::conversation::JsonText;
 use crate::json::{Json, Value};
 
@@ -58,6 +59,8 @@ pub enum ClaimKind {
         tools: Vec<String>,
         /// Arguments that the call must have, among others.
         arguments: Option<Json>,
+        /// How often.
+        times: Times,
     },
     /// The first call of a tool succeeded, with this result.
     ToolResult {
@@ -249,7 +252,7 @@ const TYPES: &[(&str, &[&str], &[&str])] = &[
     ("regex", &["pattern", "value"], &["pattern", "value"]),
     ("json_path", &["path", "value"], &["path"]),
     ("type", &["value", "path"], &["value"]),
-    ("tool_called", &["name", "value"], &["name", "value"]),
+    ("tool_called", &["name", "value", "times"], &["name", "value"]),
     ("agent", &["use"], &["use"]),
     ("script", &["use", "script"], &["use", "script"]),
     ("snapshot", &["compare", "ignore"], &[]),
@@ -308,6 +311,16 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
             _ => &[],
         };
         if !inside.is_empty() {
+            if let Some(times) = value.get("times").filter(|_| *name == "tool_called") {
+                let (message, hint) = ("tool_called has no such key", "times stands beside value");
+                reader.error(
+                    times.line,
+                    format_args!("{place}.value.times"),
+                    message.to_owned(),
+                    Some(hint.to_owned()),
+                );
+                return None;
+            }
             is_right &= no_other_keys(reader, &format_args!("{place}.value"), value, inside, name);
         }
     }
@@ -338,10 +351,12 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
         }
         text
     });
-    if !is_right {
-        return None;
-    }
-    let kind = kind(name, entry, &mut reader.pool).unwrap_or_else(|why| {
+    let times = match given(entry, "times").filter(|_| *name == "tool_called") {
+        None => Some(Times::ONCE_OR_MORE),
+        Some(written) => Times::read(reader, &format_args!("{place}.times"), written),
+    };
+    let times = times.filter(|_| is_right)?;
+    let kind = kind(name, entry, times, &mut reader.pool).unwrap_or_else(|why| {
         reader.broken_one(entry.line, place, why.clone());
         ClaimKind::Broken { name, why }
     });
@@ -349,7 +364,7 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
 }
 
 /// Reads what the type compares with; an error is why it cannot be evaluated.
-fn kind(name: &str, entry: &Json, pool: &mut Pool) -> Result<ClaimKind, String> {
+fn kind(name: &str, entry: &Json, times: Times, pool: &mut Pool) -> Result<ClaimKind, String> {
     let value = given(entry, "value");
     // Given or null: both compare, for the types that ask for it.
     let exact = || entry.get("value").cloned();
@@ -380,7 +395,7 @@ fn kind(name: &str, entry: &Json, pool: &mut Pool) -> Result<ClaimKind, String> 
             })?;
             ClaimKind::Type { path: text("path")?.map(JsonPath::parse).transpose()?, name }
         }
-        "tool_called" => tool_called(text("name")?, value)?,
+        "tool_called" => tool_called(text("name")?, value, times)?,
         "tool_result" => {
             let value = value.ok_or("value is missing")?;
             let tool = value.get("tool").and_then(Json::as_str).filter(|tool| !tool.is_empty());
@@ -461,7 +476,7 @@ pub fn votes_of(options: &Json) -> Result<u32, String> {
 }
 
 /// `name`, or `value` as a text, a list of texts, or an object with `name` and `arguments`.
-fn tool_called(name: Option<&str>, value: Option<&Json>) -> Result<ClaimKind, String> {
+fn tool_called(name: Option<&str>, value: Option<&Json>, times: Times) -> Result<ClaimKind, String> {
     let from_value = match value.map(|value| (value, &value.value)) {
         None | Some((_, Value::Object(_))) => None,
         Some((_, Value::String(tool))) => Some(vec![tool.clone()]),
@@ -479,7 +494,7 @@ fn tool_called(name: Option<&str>, value: Option<&Json>) -> Result<ClaimKind, St
     if let Some(arguments) = arguments.filter(|arguments| !matches!(arguments.value, Value::Object(_))) {
         return Err(format!("value.arguments {}", must_be("an object", arguments)));
     }
-    Ok(ClaimKind::ToolCalled { tools, arguments: arguments.cloned() })
+    Ok(ClaimKind::ToolCalled { tools, arguments: arguments.cloned(), times })
 }
 
 /// Whether all patterns in an expected result are patterns: one that is not makes the assertion meaningless, whether it is
@@ -496,7 +511,7 @@ fn check_patterns(result: &Json, pool: &mut Pool) -> Result<(), String> {
     }
 }
 
-fn no_other_keys(
+pub(super) fn no_other_keys(
     reader: &mut Reader<'_>,
     place: &dyn fmt::Display,
     object: &Json,

@@ -26,6 +26,7 @@ pub mod registry;
 pub mod staleness;
 pub mod text;
 pub mod timeout;
+pub mod times;
 
 use crate::conversation::{JsonText, Message};
 use crate::json::{Json, Value};

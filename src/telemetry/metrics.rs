@@ -165,7 +165,7 @@ impl Metrics {
             Payload::CallEnded(ended) => self.call("agent", ended.duration, failure_kind(ended)),
             Payload::PartySaid(party) => {
                 let error = match party.said {
-                    Said::Input(..) | Said::Vote { .. } => None,
+                    Said::Input { .. } | Said::Vote { .. } => None,
                     Said::Silence(_) => Some("silent"),
                     Said::Cancelled => Some("cancelled"),
                 };

@@ -211,14 +211,18 @@ pub struct Opinion {
 }
 
 /// One turn of a dialogue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Turn {
+    /// Its number, from 1. A turn that was not answered is none of the turns, and has one all the same.
+    pub number: u32,
     /// What the user said.
     pub input: String,
     /// What the agent answered.
     pub output: String,
     /// What it said before that, between its tool calls.
     pub commentary: String,
+    /// Why the simulated user said that, in its own words; empty: it does not say.
+    pub reasoning: String,
 }
 
 /// What came of a checkpoint.

@@ -358,6 +358,7 @@ pub fn tool_call_to_proto(call: &ToolCall) -> pb::ToolCallRecord {
         started: Some(started_to_proto(call)),
         finished: (!is_open).then(|| finished_to_proto(&call.call_id, call.outcome.as_ref(), call.duration)),
         not_run,
+        turn: call.turn,
     }
 }
 
@@ -367,7 +368,7 @@ pub fn tool_call_to_proto(call: &ToolCall) -> pb::ToolCallRecord {
 /// When its start is missing.
 pub fn tool_call_from_proto(record: pb::ToolCallRecord) -> Result<ToolCall, WireError> {
     let started = record.started.ok_or_else(|| WireError::new("tool_call.started", "is not set"))?;
-    let mut call = started_from_proto(started);
+    let mut call = ToolCall { turn: record.turn, ..started_from_proto(started) };
     if let Some(finished) = record.finished {
         (_, call.outcome, call.duration) = finished_from_proto(finished);
     }
@@ -396,7 +397,7 @@ fn started_from_proto(started: pb::ToolCallStarted) -> ToolCall {
         Some(why) => Arguments::Unknown(shorten(&why)),
         None => json_from_proto(started.params).map_or(Arguments::None, Arguments::Given),
     };
-    ToolCall { call_id: started.call_id, name: started.name, params, outcome: None, duration: None }
+    ToolCall { call_id: started.call_id, name: started.name, params, outcome: None, duration: None, turn: 0 }
 }
 
 fn finished_to_proto(call_id: &str, outcome: Option<&ToolOutcome>, took: Option<Duration>) -> pb::ToolCallFinished {

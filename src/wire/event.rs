@@ -307,7 +307,8 @@ fn failure_from_proto(kind: pb::call_ended::Failure, message: String, max_turns:
 
 fn said_to_proto(said: &Said) -> pb::party_said::Said {
     match said {
-        Said::Input(message, is_last) => pb::party_said::Said::Input(pb::SaidInput {
+        Said::Input { message, is_last, reasoning } => pb::party_said::Said::Input(pb::SaidInput {
+            reasoning: reasoning.clone(),
             message: message.as_ref().map(message_to_proto),
             is_last: *is_last,
         }),
@@ -324,8 +325,8 @@ fn said_to_proto(said: &Said) -> pb::party_said::Said {
 
 fn said_from_proto(said: pb::party_said::Said) -> Said {
     match said {
-        pb::party_said::Said::Input(pb::SaidInput { message, is_last }) => {
-            Said::Input(message.map(message_from_proto), is_last)
+        pb::party_said::Said::Input(pb::SaidInput { message, is_last, reasoning }) => {
+            Said::Input { message: message.map(message_from_proto), is_last, reasoning }
         }
         pb::party_said::Said::Vote(pb::SaidVote { passed, reason, score, reply }) => {
             Said::Vote { passed, reason, score, reply }
@@ -471,7 +472,13 @@ mod tests {
     }
 
     fn turn() -> Turn {
-        Turn { input: "hi".to_owned(), output: "ho".to_owned(), commentary: "hm".to_owned() }
+        Turn {
+            number: 2,
+            input: "hi".to_owned(),
+            output: "ho".to_owned(),
+            commentary: "hm".to_owned(),
+            reasoning: "why".to_owned(),
+        }
     }
 
     fn call(outcome: Option<ToolOutcome>) -> ToolCall {
@@ -481,6 +488,7 @@ mod tests {
             params: Arguments::Given(Args::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
             duration: outcome.is_some().then_some(Duration::from_micros(1)),
             outcome,
+            turn: 2,
         }
     }
 
@@ -623,7 +631,7 @@ mod tests {
                 spans: 7,
                 dropped: 1,
             })),
-            said(Said::Input(Some(Message::user("hi")), true)),
+            said(Said::Input { message: Some(Message::user("hi")), is_last: true, reasoning: "why".to_owned() }),
             said(Said::Vote { passed: true, reason: "so".to_owned(), score: Some(0.0), reply: "r".to_owned() }),
             said(Said::Silence("no".to_owned())),
             said(Said::Cancelled),
@@ -645,7 +653,11 @@ mod tests {
             },
             agent(AgentEventKind::Accepted { instance_id: "x".to_owned() }),
             agent(AgentEventKind::TextDelta { message_id: "m".to_owned(), text: "x".to_owned(), reasoning: true }),
-            agent(AgentEventKind::ToolStarted { call: call(None), awaits_result: true, model_turn: 2 }),
+            agent(AgentEventKind::ToolStarted {
+                call: ToolCall { turn: 0, ..call(None) },
+                awaits_result: true,
+                model_turn: 2,
+            }),
             agent(AgentEventKind::ToolFinished {
                 call_id: "1".to_owned(),
                 outcome: Some(ToolOutcome::Result(Some(Args::Malformed("{".to_owned())))),

@@ -58,6 +58,8 @@ pub struct Input {
     pub message: Option<Message>,
     /// Whether its goal is achieved, or it gave up: nothing follows.
     pub is_last: bool,
+    /// Why, in its own words; empty: it does not say.
+    pub reasoning: String,
     /// What it consumed, if it says so.
     pub usage: Option<Usage>,
 }
@@ -100,7 +102,12 @@ pub fn input_from_proto(response: pb::NextInputResponse) -> Result<Input, String
         })
     };
     let usage = response.usage.as_ref().map(usage_from_proto);
-    Ok(Input { message: message.filter(says_something), is_last: response.goal_achieved || response.gave_up, usage })
+    Ok(Input {
+        message: message.filter(says_something),
+        is_last: response.goal_achieved || response.gave_up,
+        reasoning: shorten(&response.reasoning),
+        usage,
+    })
 }
 
 /// A message of the user, whatever the simulator calls itself, with the files in it.

@@ -65,7 +65,13 @@ fn assertion_to_proto(assertion: &AssertionResult) -> pb::AssertionResult {
 }
 
 pub(super) fn turn_to_proto(turn: &Turn) -> pb::TurnFinished {
-    pb::TurnFinished { input: turn.input.clone(), output: turn.output.clone(), commentary: turn.commentary.clone() }
+    pb::TurnFinished {
+        input: turn.input.clone(),
+        output: turn.output.clone(),
+        commentary: turn.commentary.clone(),
+        turn: turn.number,
+        reasoning: turn.reasoning.clone(),
+    }
 }
 
 fn assertion_from_proto(assertion: pb::AssertionResult) -> Result<AssertionResult, WireError> {
@@ -87,7 +93,16 @@ fn assertion_from_proto(assertion: pb::AssertionResult) -> Result<AssertionResul
 }
 
 pub(super) fn turn_from_proto(turn: pb::TurnFinished) -> Turn {
-    Turn { input: turn.input, output: turn.output, commentary: turn.commentary }
+    let pb::TurnFinished { input, output, commentary, turn, reasoning } = turn;
+    Turn { number: turn, input, output, commentary, reasoning }
+}
+
+/// The turns of a case; those of older logs have no numbers, and stand in their order.
+fn turns_from_proto(turns: Vec<pb::TurnFinished>) -> Vec<Turn> {
+    let turns = (1..).zip(turns.into_iter().map(turn_from_proto));
+    turns
+        .map(|(position, turn)| Turn { number: if turn.number == 0 { position } else { turn.number }, ..turn })
+        .collect()
 }
 
 pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseResult, WireError> {
@@ -110,7 +125,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
             open_end: None,
         },
         total_turns: finished.total_turns,
-        turns: finished.turns.into_iter().map(turn_from_proto).collect(),
+        turns: turns_from_proto(finished.turns),
         checkpoints: finished
             .checkpoints
             .into_iter()

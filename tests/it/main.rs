@@ -18,6 +18,7 @@
 //! - `same_name`: suites that share a tool's name, a file's name or ids
 //! - `reflection`: what servers say that they serve
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
+//! - `shown`: what people see of cases, in reports and on the console
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
 //! - `turn_limits`: `maxTurns` with the programs
@@ -54,6 +55,7 @@ mod same_name;
 mod scenarios;
 mod script_tests;
 mod scripts;
+mod shown;
 mod support;
 mod traces;
 mod turn_limits;

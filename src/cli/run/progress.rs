@@ -3,23 +3,21 @@
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::verbose::Verbose;
 use crate::cli::note;
 use crate::event::{Payload, RunEvent};
 use crate::report::console::clip;
 use crate::report::printable;
 use crate::verdict::{Outcome, whole_millis};
 
-/// Longest text of a turn that is shown, in columns.
-const MAX_SAID: usize = 400;
-
 /// Draws the progress of a run.
-pub(super) struct Progress {
+pub(super) struct Progress<'a> {
     how: How,
     passed: u32,
     failed: u32,
     in_flight: Vec<String>,
-    /// Whether the turns of dialogues are shown.
-    verbose: bool,
+    /// Tells what happens in cases, if somebody wants to see it.
+    verbose: Option<Verbose<'a>>,
 }
 
 enum How {
@@ -28,9 +26,9 @@ enum How {
     Silent,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// Progress of a run of so many cases.
-    pub(super) fn new(cases: u32, quiet: bool, verbose: bool) -> Self {
+    pub(super) fn new(cases: u32, quiet: bool, verbose: Option<Verbose<'a>>) -> Self {
         let how = if quiet {
             How::Silent
         } else if Term::stderr().is_term() {
@@ -48,6 +46,9 @@ impl Progress {
 
     /// Shows what an event means.
     pub(super) fn take(&mut self, event: &RunEvent) {
+        for line in self.verbose.as_mut().map(|verbose| verbose.take(event)).unwrap_or_default() {
+            self.note(&line);
+        }
         let id = event.case.as_ref().map(|case| printable(&case.label())).unwrap_or_default();
         match &event.payload {
             Payload::CaseStarted { .. } => self.in_flight.push(id),
@@ -77,14 +78,6 @@ impl Progress {
                     let attempt = event.case.as_ref().map_or(1, |case| case.attempt);
                     note(&format!("{} {id} in attempt {attempt}, trying again", result.outcome.name()));
                 }
-            }
-            Payload::TurnFinished(turn) if self.verbose => {
-                let short = |text: &str| clip(&printable(text), MAX_SAID);
-                self.note(&format!("  [{id}] turn {} user:  {}", event.turn, short(&turn.input)));
-                self.note(&format!("  [{id}] turn {} agent: {}", event.turn, short(&turn.output)));
-            }
-            Payload::CheckpointReached { checkpoint } if self.verbose => {
-                self.note(&format!("  [{id}] turn {} checkpoint {} reached", event.turn, printable(checkpoint)));
             }
             Payload::Warning(text) => self.note(&format!("⚠ {text}")),
             Payload::RunStarted(_)

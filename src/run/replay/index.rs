@@ -125,7 +125,7 @@ impl Index {
                     Said::Cancelled => {}
                     // What was not said then is not said again.
                     Said::Silence(why) => drop(self.silent.insert((case.clone(), key), why.clone())),
-                    Said::Input(..) | Said::Vote { .. } => {
+                    Said::Input { .. } | Said::Vote { .. } => {
                         self.turns.entry(case.clone()).or_default().said = event.turn;
                         self.add(case, key, event.turn, event.sequence, event.sequence);
                     }

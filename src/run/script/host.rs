@@ -263,9 +263,11 @@ impl<'a> Host<'a> {
             add_cost(&mut transcript, &messages, price);
         }
         let said = Turn {
+            number: turn,
             input: messages.last().map(Message::text).unwrap_or_default(),
             output: transcript.response.clone(),
             commentary: transcript.commentary.clone(),
+            reasoning: String::new(),
         };
         self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await?;
         self.turns.push(said);

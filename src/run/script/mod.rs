@@ -98,6 +98,9 @@ struct Call<'a> {
     /// Not there: nobody ran it, as the mode wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
+    /// The turn in which it was called.
+    #[serde(skip_serializing_if = "is_zero")]
+    turn: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,8 +124,13 @@ impl<'a> Call<'a> {
             Arguments::None | Arguments::Given(_) => None,
         };
         let params = json(call.params.given());
-        Self { name: &call.name, params, params_unknown, success: call.success(), result, error }
+        Self { name: &call.name, params, params_unknown, success: call.success(), turn: call.turn, result, error }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Has a script judge an answer: `(output, input, options, evidence)`.

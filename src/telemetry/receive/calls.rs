@@ -43,6 +43,7 @@ pub(super) fn tool(span: &Span) -> Option<ToolCall> {
         params: arguments(span),
         outcome: Some(outcome(span)),
         duration,
+        turn: 0,
     })
 }
 

@@ -364,7 +364,7 @@ impl<'a> Attempt<'a> {
         let failed = match &party.said {
             Said::Silence(why) => Some((format!("{}_error", party.role.name()), why.as_str())),
             Said::Cancelled => Some(("cancelled".to_owned(), "the run was cancelled")),
-            Said::Input(..) | Said::Vote { .. } => None,
+            Said::Input { .. } | Said::Vote { .. } => None,
         };
         if let Some((kind, why)) = failed {
             asked.attributes.push(KeyValue::new(name::ERROR_TYPE, kind));
@@ -381,7 +381,7 @@ impl<'a> Attempt<'a> {
             }
             let answer = match &party.said {
                 // To itself it is what a model says, whatever role it plays.
-                Said::Input(message, _) => {
+                Said::Input { message, .. } => {
                     message.as_ref().map(|said| Message { role: Role::Assistant, ..said.clone() })
                 }
                 Said::Vote { reply, .. } => Some(Message::assistant(reply.clone())),

@@ -80,7 +80,7 @@ fn agent(elapsed: u64, kind: AgentEventKind) -> Payload {
 
 fn tool(name: &str) -> ToolCall {
     let params = Arguments::Given(Json::Json(JsonText::new(r#"{"city": "Paris"}"#).expect("JSON")));
-    ToolCall { call_id: "c1".to_owned(), name: name.to_owned(), params, outcome: None, duration: None }
+    ToolCall { call_id: "c1".to_owned(), name: name.to_owned(), params, outcome: None, duration: None, turn: 0 }
 }
 
 fn ended(id: &str, began: i64, millis: u64, failure: Option<Failure>) -> Payload {
@@ -274,7 +274,13 @@ fn log(content: bool) -> (Run, Told) {
     );
     // A dialogue whose agent exports its own spans, and fails in the end.
     log.case("dialogue", 1, 60, 0, started(ModeKind::Dynamic));
-    log.case("dialogue", 1, 66, 1, party("user", 61, Said::Input(Some(Message::user("Hi")), false)));
+    log.case(
+        "dialogue",
+        1,
+        66,
+        1,
+        party("user", 61, Said::Input { message: Some(Message::user("Hi")), is_last: false, reasoning: String::new() }),
+    );
     log.case(
         "dialogue",
         1,
@@ -324,7 +330,7 @@ fn log(content: bool) -> (Run, Told) {
     // A script test calls the agent twice.
     log.case("TestTwice", 1, 93, 0, started(ModeKind::ScriptTest));
     let said = |input: &str| {
-        Payload::TurnFinished(Turn { input: input.to_owned(), output: "yes".to_owned(), commentary: String::new() })
+        Payload::TurnFinished(Turn { number: 1, input: input.to_owned(), output: "yes".to_owned(), ..Turn::default() })
     };
     for (turn, id, began) in [(1, "i7", 94), (2, "i8", 96)] {
         let called = AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: false, model_turn: 0 };

@@ -300,6 +300,7 @@ impl Record {
                 ToolOutcome::Error(Fault::message(self.error.clone().unwrap_or_default()))
             }),
             duration: Some(milliseconds(&self.duration_ms)?),
+            turn: 1,
         })
     }
 }

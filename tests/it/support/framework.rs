@@ -267,8 +267,8 @@ struct Says {
     input: String,
     #[serde(default)]
     goal_achieved: bool,
-    #[serde(default, rename = "reasoning")]
-    _reasoning: String,
+    #[serde(default)]
+    reasoning: String,
     error: Option<String>,
     #[serde(default)]
     hangs: bool,
@@ -354,8 +354,8 @@ impl Simulator for Cast {
             parts: vec![pb::Part { content: Some(pb::part::Content::Text(says.input)) }],
             ..pb::Message::default()
         });
-        let goal_achieved = says.goal_achieved;
-        Ok(Response::new(pb::NextInputResponse { input, goal_achieved, ..pb::NextInputResponse::default() }))
+        let (goal_achieved, reasoning) = (says.goal_achieved, says.reasoning);
+        Ok(Response::new(pb::NextInputResponse { input, goal_achieved, reasoning, ..pb::NextInputResponse::default() }))
     }
 }
 

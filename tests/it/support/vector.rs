@@ -149,7 +149,7 @@ const SHAPES: &[Shape] = &[
         expects_inside: &[
             ("assertions", &["type", "passed", "outcome", "reason"]),
             ("checkpoints", &["id", "passed", "reached_at_turn"]),
-            ("turns", &["turn", "input", "output"]),
+            ("turns", &["turn", "input", "output", "reasoning"]),
             ("agentCalls", &["messages", "options"]),
             ("simulatorCalls", &["agent", "turn_number", "max_turns", "persona", "goal", "conversation", "metadata"]),
             ("validatorCalls", &["agent", "metadata", "output", "conversation", "tools"]),
