@@ -379,6 +379,10 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     if let Some(message) = trouble_beyond(status) {
         return if answered { Trouble::Over(Failure::Lost(message)) } else { Trouble::Beyond(message) };
     }
+    if !answered && status.code() == Code::Unauthenticated {
+        // Who asks for credentials will ask for them in every other case, too.
+        return Trouble::Misconfigured(describe_status(status));
+    }
     let message = || shorten(status.message());
     match status.get_details_error_info().filter(|_| status.code() == Code::FailedPrecondition) {
         Some(info) if info.reason == AGENT_MISCONFIGURED => return Trouble::Misconfigured(message()),

@@ -547,6 +547,14 @@ async fn endings() {
             "RESOURCE_EXHAUSTED: as scripted",
         ),
         (
+            "wants to know who asks",
+            vec![End(tonic::Code::Unauthenticated)],
+            Outcome::Errored,
+            Some(Cause::Unreachable),
+            Some(Blame::Network),
+            "agent unreachable: UNAUTHENTICATED: as scripted",
+        ),
+        (
             "status after the text",
             vec![Accept, Text("yes"), End(tonic::Code::Internal)],
             Outcome::Failed,
@@ -623,6 +631,7 @@ async fn endings() {
         }
         assert_eq!(outcomes.seen.invocations.load(Ordering::SeqCst), 1, "{name}: the call is made once");
         assert_eq!(outcomes.run.state, State::of(&outcomes.run.totals, None), "{name}");
+        assert_eq!(outcomes.run.error.is_some(), name == "wants to know who asks", "{name}");
     }
 }
 

@@ -305,7 +305,10 @@ fn secure_endpoints() {
         }
         let ended = Running::start(command).end();
         assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
-        assert!(ended.stdout.contains(text), "{}{}", ended.stdout, ended.stderr);
+        // That it is not trusted is known before the first case.
+        let (said, begun) = if is_trusted { (&ended.stdout, true) } else { (&ended.stderr, false) };
+        assert!(said.contains(text), "{}{}", ended.stdout, ended.stderr);
+        assert_eq!(!ended.stderr.contains("the run could not begin"), begun, "{}", ended.stderr);
     }
     assert_eq!(endpoint.asked().len(), 1);
 }

@@ -141,6 +141,29 @@ fn what_an_endpoint_does_not_take() {
     assert_eq!(endpoint.asked().len(), 1, "what cannot be asked is not sent");
 }
 
+/// An endpoint that takes a message and nothing else says so by itself, and is told what it was sent.
+#[test]
+fn an_endpoint_that_is_strict() {
+    let place = Place::new();
+    let endpoint = Endpoint::start(|asked| {
+        let body: Value = serde_json::from_str(&asked.body).expect("JSON");
+        let is_plain = body.as_object().is_some_and(|body| body.len() == 1);
+        if is_plain { answer(asked) } else { Reply::Status(422, "extra fields not permitted".to_owned()) }
+    });
+    place.write("dot.png", "dot");
+    let (ended, result) = run(&place, CASES, &endpoint.url(), &["-c", "fast", "--run", "^(history|plain)$"]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    for (case, sent) in
+        [(0, "(it was sent options besides the message)"), (1, "(it was sent messages, options besides")]
+    {
+        let error = result["cases"][case]["error"].as_str().expect("an error");
+        assert!(
+            error.contains("422 Unprocessable Entity: extra fields not permitted") && error.contains(sent),
+            "{error}"
+        );
+    }
+}
+
 /// In a dialogue the endpoint is told what was said before, turn by turn.
 #[test]
 fn dialogues() {

@@ -2,16 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use tokio::net::TcpStream;
 
 use crate::peer::target::speaks_http;
-
-/// Time for the look whether anybody listens: `Describe` must answer within two seconds.
-const PROBE: Duration = Duration::from_millis(1500);
 
 /// An address that starts with `http://` or `https://`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +22,7 @@ pub struct HttpUrlError(String);
 
 impl HttpUrl {
     /// Host and port where the endpoint listens.
-    fn address(&self) -> (String, u16) {
+    pub(super) fn address(&self) -> (String, u16) {
         let host = self.url.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (host.to_owned(), self.url.port_or_known_default().unwrap_or_default())
@@ -41,20 +36,6 @@ impl HttpUrl {
 
     pub(super) const fn as_url(&self) -> &Url {
         &self.url
-    }
-
-    /// Connects once and hangs up.
-    ///
-    /// # Errors
-    /// Why nobody can be reached there.
-    pub(super) async fn probe(&self) -> Result<(), String> {
-        let (host, port) = self.address();
-        let why = match tokio::time::timeout(PROBE, TcpStream::connect((host.as_str(), port))).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no connection within {:.1} s", PROBE.as_secs_f64()),
-        };
-        Err(format!("{self} cannot be reached: {why}"))
     }
 }
 

@@ -5,12 +5,16 @@
 //! exchange that is dropped closes its connection, which is how an endpoint learns that nobody waits any more.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
@@ -21,6 +25,8 @@ use crate::trace::TraceHeaders;
 
 /// Time to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time for the look whether anybody listens: `Describe` must answer within two seconds.
+const PROBE: Duration = Duration::from_millis(1500);
 /// Pause before connecting is tried once more.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that are read of an answer that is an error.
@@ -91,6 +97,28 @@ impl HttpClient {
     #[must_use]
     pub const fn url(&self) -> &HttpUrl {
         &self.url
+    }
+
+    /// Connects once and hangs up, with TLS where the address wants it: as much as can be known without asking anything.
+    ///
+    /// # Errors
+    /// Why nobody can be reached there, or nobody who is trusted.
+    pub async fn probe(&self) -> Result<(), String> {
+        let (host, port) = self.url.address();
+        let connect = async {
+            let io = TcpStream::connect((host.as_str(), port)).await?;
+            if self.url.as_url().scheme() == "https" {
+                let name = ServerName::try_from(host.clone()).map_err(std::io::Error::other)?;
+                TlsConnector::from(Arc::new(self.tls.clone())).connect(name, io).await?;
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        let why = match tokio::time::timeout(PROBE, connect).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => deepest(&error),
+            Err(_) => format!("no connection within {:.1} s", PROBE.as_secs_f64()),
+        };
+        Err(self.says(&format!("cannot be reached: {why}")))
     }
 
     /// Sends a request with its place in a trace and reads the answer, of which at most `limit` bytes are taken. `connected` is

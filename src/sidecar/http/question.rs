@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -42,13 +43,13 @@ impl Fields {
     ///
     /// # Errors
     /// What of the call the endpoint cannot be given, for people.
-    pub(super) fn question(&self, start: &pb::InvokeStart, attachments: &Attachments) -> Result<Vec<u8>, String> {
+    pub(super) fn question(&self, start: &pb::InvokeStart, attachments: &Attachments) -> Result<Question, String> {
         let messages = &start.messages;
         let last = messages.iter().rposition(|message| message.role() == pb::Role::User);
         let Some(last) = last else {
             return Err(format!("the case holds no message of the user, which the field {} is to hold", self.message));
         };
-        let mut document = Document::default();
+        let (mut document, mut besides) = (Document::default(), Vec::new());
         let mut put = |field: &FieldPath, value: Box<RawValue>| {
             let misfit = || format!("the field {field} does not fit into one document with the others");
             if field.insert(&mut document, value) { Ok(()) } else { Err(misfit()) }
@@ -64,6 +65,7 @@ impl Fields {
                 ));
             };
             put(field, said(messages, attachments)?)?;
+            besides.push(field.to_string());
         }
         let options = start.options.as_ref().map(options).transpose()?.unwrap_or_default();
         if !options.is_empty() {
@@ -74,6 +76,7 @@ impl Fields {
                 ));
             };
             put(field, json(&options)?)?;
+            besides.push(field.to_string());
         }
         if let Some(most) = start.max_model_turns {
             let Taken::In(field) = &self.max_turns else {
@@ -82,9 +85,20 @@ impl Fields {
                 ));
             };
             put(field, json(&most)?)?;
+            besides.push(field.to_string());
         }
-        serde_json::to_vec(&document).map_err(|error| error.to_string())
+        let body = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
+        Ok(Question { body: body.into(), besides })
     }
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// A JSON document.
+    pub(super) body: Bytes,
+    /// The fields that a plain message does not need.
+    pub(super) besides: Vec<String>,
 }
 
 /// What of a conversation the text of the user's last message does not say, together with the messages before it if they are
@@ -132,17 +146,20 @@ enum Content<'a> {
     Parts(Vec<Part<'a>>),
 }
 
-/// A part of a message: the first five as test files have them, the others by the names of the protocol.
+/// A part of a message: text and files as test files have them, the others by the names of the protocol.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Part<'a> {
+    File(File<'a>),
+    Told(Told<'a>),
+}
+
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
+enum Told<'a> {
     Text {
         text: &'a str,
     },
-    Image(File<'a>),
-    Audio(File<'a>),
-    Video(File<'a>),
-    File(File<'a>),
     Data {
         data: Box<RawValue>,
     },
@@ -167,6 +184,8 @@ enum Part<'a> {
 /// A file: where it is, or its content as a `data:` URL.
 #[derive(Serialize)]
 struct File<'a> {
+    #[serde(rename = "type")]
+    sort: &'a str,
     source: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     media_type: &'a str,
@@ -200,23 +219,15 @@ impl<'a> Said<'a> {
 
 impl<'a> Part<'a> {
     fn of(part: &'a pb::Part, attachments: &Attachments) -> Result<Self, String> {
-        Ok(match &part.content {
-            Some(Holds::Text(text)) => Self::Text { text },
-            Some(Holds::Reasoning(text)) => Self::Reasoning { text },
+        Ok(Self::Told(match &part.content {
+            Some(Holds::Text(text)) => Told::Text { text },
+            Some(Holds::Reasoning(text)) => Told::Reasoning { text },
             Some(Holds::Data(data)) => {
                 let data = written(data)?;
-                Self::Data { data: data.ok_or("the case holds data that are not there, which JSON cannot say")? }
+                Told::Data { data: data.ok_or("the case holds data that are not there, which JSON cannot say")? }
             }
-            Some(Holds::Blob(blob)) => {
-                let file = File::of(blob, attachments)?;
-                match blob.media_type.split('/').next() {
-                    Some("image") => Self::Image(file),
-                    Some("audio") => Self::Audio(file),
-                    Some("video") => Self::Video(file),
-                    _ => Self::File(file),
-                }
-            }
-            Some(Holds::ToolUse(call)) => Self::ToolUse {
+            Some(Holds::Blob(blob)) => return File::of(blob, attachments).map(Self::File),
+            Some(Holds::ToolUse(call)) => Told::ToolUse {
                 call_id: &call.call_id,
                 name: &call.name,
                 arguments: call.arguments.as_ref().map(written).transpose()?.flatten(),
@@ -227,18 +238,24 @@ impl<'a> Part<'a> {
                     Some(pb::tool_output::Outcome::Error(fault)) => (None, Some(fault.message.as_str())),
                     None => (None, Some("")),
                 };
-                Self::ToolOutput { call_id: &output.call_id, result, error }
+                Told::ToolOutput { call_id: &output.call_id, result, error }
             }
             None => return Err("the case holds a part of a kind that forge-sidecar does not know".to_owned()),
-        })
+        }))
     }
 }
 
 impl<'a> File<'a> {
     fn of(blob: &'a pb::Blob, attachments: &Attachments) -> Result<Self, String> {
-        let (media_type, name) = (blob.media_type.as_str(), blob.name.as_str());
+        let name = blob.name.as_str();
+        // Of what has `*` for a format only the sort is known, in the word of whoever wrote the case.
+        let (sort, media_type) = match blob.media_type.split_once('/') {
+            Some((sort, "*")) => (sort, ""),
+            Some((sort @ ("image" | "audio" | "video"), _)) => (sort, blob.media_type.as_str()),
+            _ => ("file", blob.media_type.as_str()),
+        };
         let content = match &blob.source {
-            Some(pb::blob::Source::Uri(uri)) => return Ok(Self { source: uri.clone(), media_type, name }),
+            Some(pb::blob::Source::Uri(uri)) => return Ok(Self { sort, source: uri.clone(), media_type, name }),
             Some(pb::blob::Source::Inline(bytes)) => Some(bytes.as_slice()),
             Some(pb::blob::Source::AttachmentId(id)) => attachments.get(id),
             None => None,
@@ -247,7 +264,7 @@ impl<'a> File<'a> {
         // What has no media type is bytes, by the rules of such addresses and of HTTP.
         let media_type_of_url = if media_type.is_empty() { "application/octet-stream" } else { media_type };
         let source = format!("data:{media_type_of_url};base64,{}", BASE64.encode(content));
-        Ok(Self { source, media_type, name })
+        Ok(Self { sort, source, media_type, name })
     }
 }
 
@@ -314,7 +331,7 @@ mod tests {
     fn question(fields: &Fields, messages: Vec<pb::Message>) -> Result<String, String> {
         let start = pb::InvokeStart { messages, ..pb::InvokeStart::default() };
         let asked = fields.question(&start, &Attachments::default())?;
-        Ok(String::from_utf8(asked).expect("JSON is UTF-8"))
+        Ok(String::from_utf8(asked.body.into()).expect("JSON is UTF-8"))
     }
 
     #[test]
@@ -364,6 +381,17 @@ mod tests {
                 r#"{{"message":"x","messages":[{{"role":"user","content":[{{"type":"text","text":"x"}},{form}]}}]}}"#
             );
             assert_eq!(sent, Ok(expected));
+        }
+        for (media_type, form) in [
+            ("image/*", r#"{"type":"image","source":"data:application/octet-stream;base64,YWJj"}"#),
+            ("receipt/*", r#"{"type":"receipt","source":"data:application/octet-stream;base64,YWJj"}"#),
+            ("", r#"{"type":"file","source":"data:application/octet-stream;base64,YWJj"}"#),
+            ("text/csv", r#"{"type":"file","source":"data:text/csv;base64,YWJj","media_type":"text/csv"}"#),
+        ] {
+            let source = Some(pb::blob::Source::Inline(b"abc".to_vec()));
+            let part = Holds::Blob(pb::Blob { media_type: media_type.to_owned(), source, ..pb::Blob::default() });
+            let sent = question(&Fields::default(), vec![said(pb::Role::User, vec![part])]).expect("it can be said");
+            assert!(sent.contains(form), "{media_type}: {sent}");
         }
         for part in [Holds::Data(raw("{x")), Holds::Data(pb::Json::default()), blob(None)] {
             let refused = question(&Fields::default(), vec![said(pb::Role::User, vec![part])]);

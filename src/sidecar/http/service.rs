@@ -24,6 +24,7 @@ use super::answer::Answer;
 use super::attachments::{Attachments, MAX_FILE_BYTES};
 use super::client::{Reply, Trouble};
 use super::events::Events;
+use super::question::Question;
 use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, MAX_MESSAGE_BYTES};
 use crate::sidecar::rules::{known, opening, revision, with_reason};
 use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
@@ -65,7 +66,7 @@ impl Service {
     }
 
     /// Whether the call may be made, and what it asks.
-    async fn admit(&self, start: &InvokeStart, frames: &mut Streaming<InvokeRequest>) -> Result<Bytes, Status> {
+    async fn admit(&self, start: &InvokeStart, frames: &mut Streaming<InvokeRequest>) -> Result<Question, Status> {
         match opening(start)? {
             ToolMode::Live => {}
             ToolMode::Stub | ToolMode::RoutingOnly | ToolMode::Unspecified => {
@@ -75,12 +76,12 @@ impl Service {
         }
         let attachments = tokio::time::timeout(ATTACHMENTS, Attachments::receive(&start.attachments, frames)).await;
         let attachments = attachments.map_err(|_| Status::invalid_argument("the files of the call did not come"))??;
-        let body = self.adapter.fields.question(start, &attachments).map_err(|why| {
+        let question = self.adapter.fields.question(start, &attachments).map_err(|why| {
             let why = format!("{} is not asked: {why}", self.adapter.client.url());
             with_reason(Code::FailedPrecondition, CASE_UNSUPPORTED, &why)
         })?;
         let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).is_new(&start.invocation_id);
-        if is_new { Ok(body.into()) } else { Err(known(&start.invocation_id)) }
+        if is_new { Ok(question) } else { Err(known(&start.invocation_id)) }
     }
 }
 
@@ -89,7 +90,7 @@ impl AgentEndpoint for Service {
     async fn describe(&self, request: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
         let revision = revision(request.get_ref())?;
         let url = self.adapter.client.url();
-        url.probe().await.map_err(|why| with_reason(Code::Unavailable, AGENT_UNREACHABLE, &why))?;
+        self.adapter.client.probe().await.map_err(|why| with_reason(Code::Unavailable, AGENT_UNREACHABLE, &why))?;
         Ok(Response::new(DescribeResponse {
             revision,
             instance_id: self.instance_id.clone(),
@@ -121,13 +122,14 @@ impl AgentEndpoint for Service {
             Some(_) => return Err(Status::invalid_argument("the first frame must be `start`")),
             None => return Err(Status::invalid_argument("the stream ended before `start`")),
         };
-        let body = self.admit(&start, &mut frames).await?;
+        let Question { body, besides } = self.admit(&start, &mut frames).await?;
         let (sender, events) = mpsc::channel(UNSENT_EVENTS);
         let call = Call {
             adapter: Arc::clone(&self.adapter),
             stopping: self.stopping.clone(),
             events: Events::new(sender, &start.invocation_id, &self.instance_id),
             start,
+            besides,
         };
         let work = call.play(frames, body).into_stream().filter_map(|()| std::future::ready(None));
         Ok(Response::new(Box::pin(stream::select(ReceiverStream::new(events), work))))
@@ -165,6 +167,8 @@ struct Call {
     stopping: CancellationToken,
     events: Events,
     start: InvokeStart,
+    /// The fields that the endpoint is sent and that a plain message does not need.
+    besides: Vec<String>,
 }
 
 /// What ends a call.
@@ -248,6 +252,13 @@ impl Call {
                 let message = format!("{message} ({hint})");
                 return self.events.end(with_reason(Code::FailedPrecondition, AGENT_MISCONFIGURED, &message)).await;
             }
+            // An endpoint that checks what it is sent may know of a message alone.
+            let is_about_fields = matches!(reply.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY);
+            let message = if is_about_fields && !self.besides.is_empty() {
+                format!("{message} (it was sent {} besides the message)", self.besides.join(", "))
+            } else {
+                message
+            };
             return self.events.failed(Code::Unknown, "HTTP_STATUS", message).await;
         }
         self.events.warn(self.adapter.fields.near(&reply.body));
