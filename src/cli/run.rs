@@ -26,6 +26,7 @@ use crate::report::console::Look;
 use crate::report::{Tracing, printable, printable_json, repeats, summary};
 use crate::sidecar::http::address::HeaderFromEnv;
 use crate::suite::script::{Hooks, ScriptRef};
+use crate::suite::source::Source;
 use crate::suite::template::Data;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Defaults, Tier};
@@ -82,7 +83,7 @@ pub(super) struct RunArgs {
 
     /// Agent to test: a name that the daemon knows, an address such as grpc://127.0.0.1:50051, or without a daemon that
     /// of an HTTP chat endpoint such as http://127.0.0.1:3000/chat
-    #[arg(short, long, value_name = "AGENT")]
+    #[arg(short, long, value_name = "AGENT", env = "FORGE_AGENT")]
     name: Option<String>,
 
     /// Settings of the project [default: forge.config.json here or above, if there is one]
@@ -417,12 +418,13 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
             .hint("as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`"));
     }
+    // CI sets variables to nothing to say that they are not set.
+    args.name = args.name.take().filter(|name| !name.is_empty());
     if let Some(config) = config::Config::find(args.config.as_deref())? {
         config.fill(&mut args)?;
     }
-    if args.name.is_none() {
-        return Err(CliError::new(Exit::Usage, "no agent to test: name one with -n AGENT")
-            .hint("a name that the daemon knows, or an address such as grpc://127.0.0.1:50051; or agentEndpoint in forge.config.json"));
+    if args.name.is_none() && !(args.dry_run && only_reads(&sources)) {
+        return Err(no_agent());
     }
     if args.max_regression.is_some() && args.baseline.is_none() {
         return Err(CliError::new(Exit::Usage, "--max-regression compares with an earlier result, and there is none")
@@ -511,6 +513,23 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         }
         result => result,
     }
+}
+
+/// Whether everything is in files, and nobody is asked for it.
+fn only_reads(sources: &[String]) -> bool {
+    sources.iter().all(|source| !matches!(Source::parse(source), Source::Agent { .. } | Source::Script { .. }))
+}
+
+/// Says how to name the agent under test.
+fn no_agent() -> CliError {
+    let ways = [
+        "-n AGENT               as in -n grpc://127.0.0.1:50051, -n http://127.0.0.1:3000/chat or -n assistants.expense",
+        "FORGE_AGENT=AGENT      the same, in the environment",
+        "forge.config.json      {\"agentEndpoint\": \"AGENT\"}, here or in a folder above: the settings of the project",
+    ];
+    CliError::new(Exit::Usage, "no agent to test: name it in one of these ways")
+        .details(ways.map(str::to_owned))
+        .hint("AGENT is an address, or a name that the daemon knows or --agent NAME=ADDRESS says")
 }
 
 async fn run_on(

@@ -1,6 +1,6 @@
 //! What the two documents and their readers expect of files, flags and settings: by the programs.
 
-use crate::processes::Place;
+use crate::processes::{Place, Running, SIDECAR, command};
 
 const AGENT: &str = r#"{"replies": [{"on": "*", "events": [{"text": "It is 8806."}]}]}"#;
 
@@ -343,10 +343,9 @@ fn results_in_a_folder() {
     );
     for folder in ["there", "new/deep"] {
         let written = names(folder);
-        assert!(
-            matches!(&written[..], [a, b] if a.starts_with("a.golden.") && a.ends_with(".json") && b.starts_with("b.") && b.ends_with(".jsonl")),
-            "{written:?}"
-        );
+        let endings: Vec<_> = written.iter().map(|name| name.rsplit_once('.').map(|(_, ending)| ending)).collect();
+        assert_eq!(endings, [Some("json"), Some("jsonl")], "{written:?}");
+        assert!(written[0].starts_with("a.golden.") && written[1].starts_with("b."), "{written:?}");
         let suite = place.json(&format!("{folder}/{}", written[0]));
         assert_eq!((&suite["toolName"], &suite["cases"][0]["id"]), (&"a".into(), &"ok".into()));
         let line = place.json(&format!("{folder}/{}", written[1]));
@@ -401,4 +400,106 @@ fn paths_that_are_no_addresses() {
             (&["check", "t/silent.jsonl"], 0, &[], &["⚠"]),
         ],
     );
+}
+
+/// The examples of the documents, with `yao agent test` and `node lib/index.js run` read as `forgectl run`, in a project whose
+/// settings say where the agents are.
+#[test]
+fn examples_of_the_documents() {
+    let place = Place::new();
+    place.write(
+        "simulator.json",
+        r#"{"dyn": [{"input": "Help me file an expense"}, {"input": "Client dinner, $250"}]}"#,
+    );
+    place.write(
+        "script.json",
+        r#"{"replies": [{"on": "Hello, how are you?", "events": [{"text": "Fine."}]}, {"on": "*", "events": [{"text": "What type? submitted"}]}]}"#,
+    );
+    place.write("writer.json", r#"{"replies": [{"on": "*", "events": [{"text": "[{\"id\": \"g1\", \"input\": \"x\", \"assertions\": [{\"type\": \"contains\", \"value\": \"type\"}]}]"}]}]}"#);
+    let serve = |args: &[&str]| {
+        let mut command = command(SIDECAR, place.path());
+        command.arg("script").args(args).args(["--listen", "127.0.0.1:0"]);
+        let mut running = Running::start(command);
+        let url = format!("grpc://{}", running.address());
+        (running, url)
+    };
+    let (_agent, agent) = serve(&["script.json", "--simulator", "simulator.json"]);
+    let (_writer, writer) = serve(&["writer.json"]);
+    let case = |id: &str, text: &str| {
+        format!(r#"{{"id": "{id}", "input": "q", "assertions": [{{"type": "contains", "value": "{text}"}}]}}"#)
+    };
+    place.write("tests/expense.jsonl", &format!("{}\n{}\n", case("t1", "type"), case("t2", "submitted")));
+    place.write(
+        "tests/dynamic.jsonl",
+        r#"{"id": "dyn", "simulator": {"options": {"metadata": {"persona": "p", "goal": "g"}}}, "checkpoints": [{"id": "ask_type", "assertion": {"type": "contains", "value": "type"}}]}"#,
+    );
+    place.write(
+        "evals/faq.golden.json",
+        r#"[{"id": "a", "input": {"message": "q"}, "expect": {"responseContains": ["type"]}}]"#,
+    );
+    // Without an agent the error says how to name one, and what needs none goes on.
+    let ways = ["-n AGENT", "FORGE_AGENT=AGENT", "forge.config.json", "agentEndpoint", "hint: "];
+    check_rows(
+        &place,
+        &[
+            (&["run", "-i", "./tests/expense.jsonl"], 2, &ways, &[]),
+            (&["run", "-i", "agents:x", "--dry-run"], 2, &ways, &[]),
+            (&["run", "-i", "./tests/expense.jsonl", "--dry-run"], 0, &["\"id\":\"t1\"", "\"id\":\"t2\""], &[]),
+            (&["run", "--eval", "evals/faq.golden.json"], 2, &ways, &[]),
+        ],
+    );
+    let mut by_variable = place.forgectl(&["run", "-i", "./tests/expense.jsonl"]);
+    by_variable.env("FORGE_AGENT", &agent);
+    assert_eq!(Running::start(by_variable).end().code, Some(0));
+    let mut by_nothing = place.forgectl(&["run", "-i", "./tests/expense.jsonl"]);
+    by_nothing.env("FORGE_AGENT", "");
+    assert_eq!(Running::start(by_nothing).end().code, Some(2));
+    let settings = format!(
+        r#"{{"agentEndpoint": "assistants.expense", "agents": {{"assistants.expense": "{agent}", "assistants.chat": "{agent}",
+        "workers.test.user-simulator": "{agent}", "workers.test.generator": "{writer}"}}}}"#
+    );
+    place.write("forge.config.json", &settings);
+    check_rows(
+        &place,
+        &[
+            (&["run", "-i", "Hello, how are you?", "-n", "assistants.chat"], 0, &["ℹ Agent: assistants.chat"], &[]),
+            (
+                &["run", "-i", "./tests/expense.jsonl"],
+                0,
+                &["ℹ Agent: assistants.expense\nℹ Input: ./tests/expense.jsonl (2 test cases)"],
+                &[],
+            ),
+            (
+                &["run", "-i", "agents:workers.test.generator?count=10", "-n", "assistants.expense"],
+                0,
+                &["ℹ Input: agents:workers.test.generator?count=10 (1 test case)", "✓ [g1]"],
+                &[],
+            ),
+            (
+                &["run", "-i", "./tests/dynamic.jsonl", "--simulator", "workers.test.user-simulator"],
+                0,
+                &["✓ [dyn]", "Checkpoints: 1/1"],
+                &[],
+            ),
+            (&["run", "-i", "./tests/expense.jsonl", "--parallel", "5"], 0, &["Passed:  2"], &[]),
+            (&["run", "-i", "./tests/expense.jsonl", "-v"], 0, &["Passed:  2"], &[]),
+            (&["run", "--eval", "evals/faq.golden.json"], 0, &["═══ faq — golden evals", "1/1 passed"], &[]),
+            // A flag wins, and a wrong address is told like one of a flag.
+            (
+                &["run", "-i", "./tests/expense.jsonl", "--agent", "assistants.expense=grpc://127.0.0.1:1"],
+                3,
+                &["cannot be reached"],
+                &[],
+            ),
+        ],
+    );
+    for (agents, why) in
+        [("5", "must be an object of names and addresses"), (r#"{"x": 5}"#, "must be a name with an address")]
+    {
+        place.write("forge.config.json", &format!("{{\"agents\": {agents}}}"));
+        check_rows(
+            &place,
+            &[(&["run", "--eval", "evals/faq.golden.json", "-n", &agent], 2, &["line 1: agents", why], &[])],
+        );
+    }
 }

@@ -16,6 +16,7 @@ use crate::verdict::gate::Undecided;
 const NAME: &str = "forge.config.json";
 const KEYS: &[&str] = &[
     "agentEndpoint",
+    "agents",
     "seedManifestPath",
     "snapshotEnabled",
     "snapshotPath",
@@ -76,6 +77,11 @@ impl Config {
     pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
         let folder = self.folder();
         args.name = args.name.take().or(self.text("agentEndpoint")?);
+        for (id, url) in self.agents()? {
+            if args.agent.iter().all(|(known, _)| *known != id) {
+                args.agent.push((id, url));
+            }
+        }
         args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
         args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
         // What is not said is where the settings are, not where the command is typed.
@@ -114,6 +120,22 @@ impl Config {
             args.trace_url = args.trace_url.take().or(Some(url));
         }
         self.fill_snapshot(args)
+    }
+
+    /// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the project.
+    fn agents(&self) -> Result<Vec<(String, String)>, CliError> {
+        let hint = "as in {\"expense.user\": \"grpc://127.0.0.1:50053\"}";
+        let Some(agents) = self.get("agents") else { return Ok(Vec::new()) };
+        if !matches!(agents.value, Value::Object(_)) {
+            return Err(self.refuse("agents", "must be an object of names and addresses").hint(hint));
+        }
+        let read = agents.members().iter().map(|(id, url)| {
+            let url = url.as_str().filter(|url| !url.is_empty() && !id.is_empty());
+            let url =
+                url.ok_or_else(|| self.refuse("agents", &format!("{id:?} must be a name with an address")).hint(hint))?;
+            Ok((id.clone(), url.to_owned()))
+        });
+        read.collect()
     }
 
     /// `"prices": {"gpt-4o*": {"input": 2.5, "output": 10}}`, in US dollars for a million tokens.
@@ -271,6 +293,13 @@ mod tests {
         ),
         ("\"outputDir\": \"a\"", &["--output-dir", "b"], |args| path(args.output_dir.as_ref()), "/project/a", "b"),
         ("\"baselineRunId\": \"a\"", &["--baseline", "b"], |args| args.baseline.clone().unwrap_or_default(), "a", "b"),
+        (
+            "\"agents\": {\"x\": \"grpc://a\"}",
+            &["--agent", "x=grpc://b"],
+            |args| args.agent.iter().map(|(id, url)| [id.as_str(), url].join("=")).collect(),
+            "x=grpc://a",
+            "x=grpc://b",
+        ),
         ("\"concurrency\": 2", &["--parallel", "3"], |args| args.parallel.unwrap_or_default().to_string(), "2", "3"),
         ("\"toolRegistryPath\": \"a\"", &["--registry", "b"], |args| path(args.registry.as_ref()), "/project/a", "b"),
         (
