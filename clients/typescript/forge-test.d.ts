@@ -40,6 +40,8 @@ interface ToolCall {
   params_unknown?: string;
   /** Not there: nobody ran it, where tools are only announced. */
   success?: boolean;
+  /** The turn of the conversation in which it was called, from 1. Not there: that is not known. */
+  turn?: number;
   result?: Json;
   error?: string;
 }

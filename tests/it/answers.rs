@@ -170,3 +170,58 @@ fn a_dialogue_becomes_cases() {
         assert!(ended.stderr.contains(why), "{why}: {}", ended.stderr);
     }
 }
+
+/// Beside checkpoints a stored answer is the last one, and a script is given everything.
+#[test]
+fn a_dialogue_as_a_whole_is_stored_and_given_to_scripts() {
+    let place = Place::new();
+    place.write(
+        "d.jsonl",
+        r#"{"id": "d", "simulator": {"use": "user"}, "max_turns": 3, "checkpoints": [{"id": "booked", "assertion": {"type": "contains", "value": "booked"}}],
+            "assertions": [{"type": "snapshot"}, {"type": "script", "use": "scripts:whole"}]}"#,
+    );
+    place.write(
+        "scripts/whole.ts",
+        "export default (output: string, input: string, options: object, evidence: any) => {\n\
+         \x20 const calls = evidence.tool_calls.map((call: any) => call.turn + ' ' + call.name).join(', ');\n\
+         \x20 const said = evidence.messages.map((message: any) => message.role + ' ' + message.content).join(', ');\n\
+         \x20 const seen = [calls, said, input, output].join('; ');\n\
+         \x20 return { passed: seen === '1 find, 2 book; user first, assistant found, user second; second; booked', reason: seen };\n\
+         };\n",
+    );
+    let replies = |last: &str| {
+        format!(
+            r#"{{"replies": [{{"on": "first", "events": [{{"tool": {{"name": "find"}}}}, {{"text": "found"}}]}},
+                {{"on": "second", "events": [{{"tool": {{"name": "book"}}}}, {{"text": "{last}"}}]}}]}}"#
+        )
+    };
+    place.write("user.json", r#"{"d": [{"input": "first"}, {"input": "second"}]}"#);
+    let start = |last: &str| {
+        place.write("agent.json", &replies(last));
+        let mut sidecar = command(SIDECAR, place.path());
+        sidecar.args(["script", "agent.json", "--simulator", "user.json", "--listen", "127.0.0.1:0"]);
+        let mut agent = Running::start(sidecar);
+        let url = format!("grpc://{}", agent.address());
+        (agent, url)
+    };
+    let run = |url: &str, more: &[&str]| {
+        let user = format!("user={url}");
+        place.run(&[&["run", "d.jsonl", "-n", url, "--agent", &user], more].concat())
+    };
+    let (_agent, url) = start("booked");
+    let ended = run(&url, &[]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("Assertions: 1/2 passed\n  → snapshot: no answer is stored"), "{}", ended.stdout);
+    let ended = run(&url, &["--update-snapshots"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let stored = std::fs::read_to_string(place.path().join("d.snapshots.json")).unwrap();
+    assert!(stored.contains("\"d\": \"booked\""), "{stored}");
+    let ended = run(&url, &[]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let (_agent, url) = start("all booked");
+    let ended = run(&url, &[]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let shown =
+        "  → snapshot: the response is not the stored one (-), but another (+):\n    - booked\n    + all booked";
+    assert!(ended.stdout.contains(shown), "{}", ended.stdout);
+}

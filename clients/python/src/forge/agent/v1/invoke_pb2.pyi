@@ -186,11 +186,13 @@ class InvokeFinished(_message.Message):
     def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., response: _Optional[_Union[_values_pb2.Message, _Mapping]] = ..., usage: _Optional[_Union[_values_pb2.Usage, _Mapping]] = ..., error: _Optional[_Union[_values_pb2.Fault, _Mapping]] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _values_pb2.Json]] = ..., spans_flushed: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ToolCallRecord(_message.Message):
-    __slots__ = ("started", "finished", "not_run")
+    __slots__ = ("started", "finished", "not_run", "turn")
     STARTED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     NOT_RUN_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
     started: ToolCallStarted
     finished: ToolCallFinished
     not_run: bool
-    def __init__(self, started: _Optional[_Union[ToolCallStarted, _Mapping]] = ..., finished: _Optional[_Union[ToolCallFinished, _Mapping]] = ..., not_run: _Optional[bool] = ...) -> None: ...
+    turn: int
+    def __init__(self, started: _Optional[_Union[ToolCallStarted, _Mapping]] = ..., finished: _Optional[_Union[ToolCallFinished, _Mapping]] = ..., not_run: _Optional[bool] = ..., turn: _Optional[int] = ...) -> None: ...
