@@ -444,6 +444,6 @@ impl SuiteInfo {
     #[must_use]
     pub fn identity<'a>(&'a self, ids: Vec<&'a str>) -> Identity<'a> {
         let Self { path, tool_name, tier, eval_file_hash: file_hash, .. } = self;
-        Identity { path, file_hash, tool_name, tier: tier.name(), ids }
+        Identity { path, file_hash, tool_name, tier: Some(*tier), ids }
     }
 }

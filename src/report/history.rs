@@ -87,7 +87,7 @@ fn line(case: &Case, dialogue: &Dialogue, result: &CaseResult, turn: u32, said: 
     let is_last = result.turns.len() == turn as usize;
     let rules = case.claims.iter().filter(|claim| match claim.scope() {
         Scope::EveryAnswer => true,
-        Scope::Tools => claim.is_negative(),
+        Scope::Tools => claim.forbids_a_call(),
         Scope::LastAnswer | Scope::Others => false,
     });
     // An answer is stored for the dialogue, and for no case that it becomes.

@@ -37,7 +37,7 @@ use crate::plan::{AGENT_GONE_AFTER, Plan, PlannedCase, RunSpec};
 use crate::stats::Tally;
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::suite::{Case, Suite};
+use crate::suite::{Case, Suite, Tier};
 use crate::trace::RunTrace;
 use crate::usage::Price;
 use crate::verdict::baseline::{AGENTS, Baseline, Comparison, Setting};
@@ -593,7 +593,7 @@ async fn compare(
 fn named(baseline: &Baseline) -> String {
     let Baseline { tool_name, tier, setting, .. } = baseline;
     let path = if setting.path.is_empty() { String::new() } else { format!("{}, ", setting.path) };
-    format!("{tool_name:?} ({path}{tier})")
+    format!("{tool_name:?} ({path}{})", tier.map_or("no tier", Tier::name))
 }
 
 /// Why a suite is compared with nothing.

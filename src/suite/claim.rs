@@ -217,7 +217,21 @@ impl Claim {
     /// Whether it says what must not be, and so holds as long as nothing happens.
     #[must_use]
     pub fn is_negative(&self) -> bool {
-        (self.name() == "not_contains") != self.negate
+        let holds_without = match &self.kind {
+            ClaimKind::ToolCalled { times, .. } => times.min == 0,
+            _ => self.name() == "not_contains",
+        };
+        holds_without != self.negate
+    }
+
+    /// Whether it says that a tool is never called, and so holds of a dialogue if it holds of every turn.
+    #[must_use]
+    pub fn forbids_a_call(&self) -> bool {
+        match &self.kind {
+            ClaimKind::ToolCalled { times, .. } if self.negate => *times == Times::ONCE_OR_MORE,
+            ClaimKind::ToolCalled { times, .. } => times.max == Some(0),
+            _ => false,
+        }
     }
 
     /// The type, as the file writes it.

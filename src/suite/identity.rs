@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use super::{Suite, stem};
+use super::{Suite, Tier, stem};
 
 /// What a suite is known by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Identity<'a> {
     pub file_hash: &'a str,
     /// What it is about; empty: nobody told it.
     pub tool_name: &'a str,
-    /// `golden`, `labeled` or `regression`; empty: nobody told it.
-    pub tier: &'a str,
+    /// Its tier; `None`: nobody told it.
+    pub tier: Option<Tier>,
     /// Ids of its cases.
     pub ids: Vec<&'a str>,
 }
@@ -50,7 +50,7 @@ impl Suite {
             path: &self.path,
             file_hash: &self.file_hash,
             tool_name: &self.tool_name,
-            tier: self.tier.name(),
+            tier: Some(self.tier),
             ids: self.cases.iter().map(|case| case.id.as_str()).collect(),
         }
     }
@@ -75,7 +75,7 @@ impl Identity<'_> {
         let is_named_after_file = |suite: &Identity<'_>| !suite.path.is_empty() && suite.tool_name == stem(suite.path);
         let most = self.ids.len().max(then.ids.len());
         let sign = match (fits(self.tool_name, then.tool_name), shared) {
-            _ if !fits(self.tier, then.tier) => return None,
+            _ if then.tier.is_some_and(|then| self.tier != Some(then)) => return None,
             (true, 1..) => Sign::Cases,
             (true, 0) if !then.tool_name.is_empty() => Sign::Tool,
             (false, 1..) if 2 * shared >= most && is_named_after_file(self) && is_named_after_file(then) => {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn suite<'a>(path: &'a str, file_hash: &'a str, tool_name: &'a str, ids: &'a [&'a str]) -> Identity<'a> {
-        Identity { path, file_hash, tool_name, tier: "golden", ids: ids.to_vec() }
+        Identity { path, file_hash, tool_name, tier: Some(Tier::Golden), ids: ids.to_vec() }
     }
 
     fn paired(now: &[Identity<'_>], then: &[Identity<'_>]) -> Vec<Option<(usize, Sign)>> {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn tools_and_tiers() {
-        let labeled = |suite: Identity<'static>| Identity { tier: "labeled", ..suite };
+        let labeled = |suite: Identity<'static>| Identity { tier: Some(Tier::Labeled), ..suite };
         let then = [suite("", "", "t", &["g"]), labeled(suite("", "", "t", &["g"])), suite("", "", "", &["x"])];
         assert_eq!(paired(&[labeled(suite("l", "1", "t", &["g"]))], &then), [Some((1, Sign::Cases))]);
         assert_eq!(paired(&[suite("o", "1", "other", &["g"])], &then[..2]), [None], "of another tool");

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::{Blame, Outcome, Standing};
 use crate::json::{Json, Value};
 use crate::stats::Tally;
+use crate::suite::Tier;
 use crate::suite::identity::{Identity, pair};
 
 /// An earlier `EvalSuiteResult`, as far as it is compared.
@@ -17,8 +18,8 @@ pub struct Baseline {
     pub run_id: String,
     /// What the suite was about.
     pub tool_name: String,
-    /// `golden` or `labeled`; empty when the result does not say.
-    pub tier: String,
+    /// Its tier; `None` when the result does not say.
+    pub tier: Option<Tier>,
     /// What it was run with.
     pub setting: Setting,
     /// Its cases.
@@ -173,7 +174,7 @@ impl Baseline {
         if cases.is_empty() {
             return Err(format!("line {}: there are no cases to compare with", json.line));
         }
-        let tier = json.get("tier").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let tier = json.get("tier").and_then(Json::as_str).and_then(Tier::named);
         let setting = Setting::read(json);
         Ok(Self { run_id: text("runId")?, tool_name: text("toolName")?, tier, setting, cases })
     }
@@ -185,7 +186,7 @@ impl Baseline {
             path: &self.setting.path,
             file_hash: &self.setting.eval_file_hash,
             tool_name: &self.tool_name,
-            tier: &self.tier,
+            tier: self.tier,
             ids: self.cases.iter().map(|case| case.id.as_str()).collect(),
         }
     }

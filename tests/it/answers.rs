@@ -101,6 +101,7 @@ fn a_dialogue_becomes_cases() {
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
         "simulator": {"use": "user"},
         "assertions": [{"type": "not_contains", "value": "secret"}, {"type": "tool_called", "name": "rm", "negate": true},
+            {"type": "tool_called", "name": "mv", "times": {"max": 2}}, {"type": "tool_called", "name": "mv", "times": 0},
             {"type": "regex", "pattern": "^sub"}, {"type": "json_path", "path": "$.x", "negate": true}],
         "checkpoints": [
             {"id": "greets", "assertion": {"type": "contains", "value": "welcome"}},
@@ -144,6 +145,7 @@ fn a_dialogue_becomes_cases() {
         "assertions": [
             {"type": "not_contains", "value": "secret"},
             {"type": "tool_called", "name": "rm", "negate": true},
+            {"type": "tool_called", "name": "mv", "times": 0},
             {"type": "json_path", "path": "$.x", "negate": true},
             {"type": "contains", "value": "submitted"},
             {"type": "contains", "value": "EXP", "negate": true},
@@ -152,8 +154,8 @@ fn a_dialogue_becomes_cases() {
         "options": {"mode": "fast"},
     });
     assert_eq!(lines[2], last);
-    assert_eq!(lines[0]["assertions"].as_array().map(Vec::len), Some(5));
-    assert_eq!(lines[1]["assertions"].as_array().map(Vec::len), Some(3));
+    assert_eq!(lines[0]["assertions"].as_array().map(Vec::len), Some(6));
+    assert_eq!(lines[1]["assertions"].as_array().map(Vec::len), Some(4));
 
     let ended = place.run(&["history", &run_id, "talk", "-o", "turns.jsonl", "--daemon", &url]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);

@@ -9,8 +9,8 @@ use crate::cli::follow::Follower;
 use crate::cli::{CliError, Exit};
 use crate::event::{Payload, Run};
 use crate::json::{Json, Value};
-use crate::suite::Suite;
 use crate::suite::identity::{Identity, pair};
+use crate::suite::{Suite, Tier};
 use crate::verdict::Outcome;
 use crate::wire::control::Detail;
 
@@ -20,7 +20,7 @@ struct Earlier {
     path: String,
     file_hash: String,
     tool_name: String,
-    tier: String,
+    tier: Option<Tier>,
     /// Its cases.
     ids: Vec<String>,
     /// Those of them that did not pass.
@@ -30,7 +30,7 @@ struct Earlier {
 impl Earlier {
     fn identity(&self) -> Identity<'_> {
         let Self { path, file_hash, tool_name, tier, ids, .. } = self;
-        Identity { path, file_hash, tool_name, tier, ids: ids.iter().map(String::as_str).collect() }
+        Identity { path, file_hash, tool_name, tier: *tier, ids: ids.iter().map(String::as_str).collect() }
     }
 }
 
@@ -93,7 +93,7 @@ async fn from_daemon(client: &Client, run: &str) -> Result<Vec<Earlier>, CliErro
                     path: suite.path.clone(),
                     file_hash: suite.eval_file_hash.clone(),
                     tool_name: suite.tool_name.clone(),
-                    tier: suite.tier.name().to_owned(),
+                    tier: Some(suite.tier),
                     ..Earlier::default()
                 });
             }
@@ -130,7 +130,7 @@ fn from_file(path: &Path) -> Result<Vec<Earlier>, CliError> {
             path: text(suite.get("suite")),
             file_hash: text(suite.get("metadata").and_then(|metadata| metadata.get("evalFileHash"))),
             tool_name: text(suite.get("toolName")),
-            tier: text(suite.get("tier")),
+            tier: suite.get("tier").and_then(Json::as_str).and_then(Tier::named),
             ..Earlier::default()
         };
         let cases = suite.get("cases").and_then(Json::as_array);

@@ -112,7 +112,7 @@ fn contract_baseline(vector: &Vector) -> Result<Answer, Unanswered> {
     let baseline = Baseline {
         run_id: earlier.run_id,
         tool_name: String::new(),
-        tier: String::new(),
+        tier: None,
         setting: Setting::default(),
         cases: earlier
             .cases
