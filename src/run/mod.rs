@@ -593,7 +593,7 @@ async fn compare(
 fn named(baseline: &Baseline) -> String {
     let Baseline { tool_name, tier, setting, .. } = baseline;
     let path = if setting.path.is_empty() { String::new() } else { format!("{}, ", setting.path) };
-    format!("{tool_name:?} ({path}{})", tier.map_or("no tier", Tier::name))
+    format!("{tool_name:?} ({path}{})", tier.map_or("", Tier::name))
 }
 
 /// Why a suite is compared with nothing.
