@@ -1,8 +1,9 @@
 //! The assertions of the Eval Runner Contract, in its order, stopping at the first that does not hold.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use super::{Context, params};
+use super::{Context, MAX_HINTS, near, params};
 use crate::conversation::{Cost, ToolCall, ToolMode, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
 use crate::suite::assertion::Assertion;
@@ -16,6 +17,8 @@ use crate::verdict::{AssertionResult, Blame, Outcome};
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
 /// Why times and costs are not looked at.
 const REPLAYED: &str = "what is replayed says nothing about times and costs";
+/// What the answer is called in hints.
+const RESPONSE: &str = "the response";
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
 const NONE: &str = "__none__";
 
@@ -23,6 +26,11 @@ const NONE: &str = "__none__";
 pub(super) enum Step {
     Holds,
     Fails(String),
+    /// The same, and what was there.
+    FailsNear {
+        reason: String,
+        hint: String,
+    },
     /// Not looked at; the tokens are those that lead nowhere.
     Skipped(String, Vec<String>),
     /// Evaluated, but with tokens removed that lead nowhere.
@@ -34,6 +42,18 @@ pub(super) enum Step {
 impl Step {
     pub(super) fn of(holds: bool, reason: impl FnOnce() -> String) -> Self {
         if holds { Self::Holds } else { Self::Fails(reason()) }
+    }
+
+    /// The same; where it fails, with what was there.
+    pub(super) fn or_tell(self, hint: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::Fails(reason) => Self::FailsNear { reason, hint: hint() },
+            Self::FailsNear { reason, hint: before } => {
+                let told: Vec<String> = [before, hint()].into_iter().filter(|told| !told.is_empty()).collect();
+                Self::FailsNear { reason, hint: told.join("; ") }
+            }
+            other => other,
+        }
     }
 
     pub(super) fn unresolved(tokens: Vec<String>, data: &Data) -> Self {
@@ -51,11 +71,19 @@ impl Step {
     }
 
     fn result(self, name: &str) -> AssertionResult {
-        let (outcome, reason, unresolved_tokens) = match self {
-            Self::Holds => (Outcome::Passed, String::new(), Vec::new()),
-            Self::Fails(reason) => (Outcome::Failed, reason, Vec::new()),
-            Self::Skipped(reason, tokens) => (Outcome::Skipped, reason, tokens),
-            Self::Errored(reason) => (Outcome::Errored, reason, Vec::new()),
+        let (mut unresolved_tokens, mut told) = (Vec::new(), String::new());
+        let (outcome, reason) = match self {
+            Self::Holds => (Outcome::Passed, String::new()),
+            Self::Fails(reason) => (Outcome::Failed, reason),
+            Self::FailsNear { reason, hint } => {
+                told = hint;
+                (Outcome::Failed, reason)
+            }
+            Self::Skipped(reason, tokens) => {
+                unresolved_tokens = tokens;
+                (Outcome::Skipped, reason)
+            }
+            Self::Errored(reason) => (Outcome::Errored, reason),
             Self::WithoutTokens(step, tokens) => {
                 return AssertionResult { unresolved_tokens: tokens, ..step.result(name) };
             }
@@ -64,6 +92,7 @@ impl Step {
             name: name.to_owned(),
             outcome,
             reason,
+            hint: told,
             unresolved_tokens,
             blame: None,
             written: None,
@@ -77,7 +106,7 @@ impl Step {
 /// Unless all are asked for, what stands behind the first failure is neither run nor skipped and does not appear in the
 /// answer. What could not be evaluated is no failure: behind it may stand one, which is a fact about the agent.
 pub(super) fn evaluate(case: &Case, transcript: &Transcript, context: &Context<'_>) -> Vec<AssertionResult> {
-    let subject = Subject { case, transcript, called: names(&transcript.tool_calls), context };
+    let subject = Subject { case, transcript, called: names(&transcript.tool_calls), context, told: Cell::new(0) };
     let mut results = Vec::new();
     for assertion in &case.assertions {
         for step in subject.steps(assertion) {
@@ -104,6 +133,8 @@ struct Subject<'a> {
     transcript: &'a Transcript,
     called: Vec<&'a str>,
     context: &'a Context<'a>,
+    /// How many failures were told more of: that takes time, and people read a few.
+    told: Cell<usize>,
 }
 
 impl<'a> Subject<'a> {
@@ -143,28 +174,33 @@ impl<'a> Subject<'a> {
             }),
             Assertion::ToolsNotCalled(forbidden) => Box::new(forbidden.iter().map(move |tool| {
                 let is_called = called.contains(&tool.as_str());
-                Step::of(!is_called, || format!("{tool:?} must not be called, but {} called", were(called)))
+                let step = Step::of(!is_called, || format!("{tool:?} must not be called, but {} called", were(called)));
+                self.telling(step, || near::of_calls(self.calls_of(tool)))
             })),
-            Assertion::ToolParams(entries) => Box::new(
-                entries.iter().map(|entry| params::check(entry, &self.transcript.tool_calls, self.context.data)),
-            ),
+            Assertion::ToolParams(entries) => Box::new(entries.iter().map(|entry| {
+                let step = params::check(entry, &self.transcript.tool_calls, self.context.data);
+                self.telling(step, || near::of_calls(self.calls_of(&entry.tool)))
+            })),
             Assertion::NoToolErrors => self.no_tool_errors(),
             Assertion::ResponseNonEmpty { cop_outs } => Box::new(std::iter::once(non_empty(response, cop_outs))),
             Assertion::ResponseContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
-                    Step::of(response.contains(text), || format!("expected '{text}' in response but not found"))
+                    let step =
+                        Step::of(response.contains(text), || format!("expected '{text}' in response but not found"));
+                    self.telling(step, || near::of_text(&[text], response, RESPONSE))
                 })
             })),
             Assertion::ResponseContainsAny(groups) => Box::new(groups.iter().map(|group| self.contains_any(group))),
             Assertion::ResponseNotContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
-                    Step::of(!response.contains(text), || format!("found \"{text}\" in response"))
+                    let step = Step::of(!response.contains(text), || format!("found \"{text}\" in response"));
+                    self.telling(step, || near::where_found(text, response))
                 })
             })),
             Assertion::ResponseMatches(patterns) => {
-                Box::new(patterns.iter().map(|pattern| response_matches(pattern, response)))
+                Box::new(patterns.iter().map(|pattern| self.response_matches(pattern)))
             }
-            Assertion::RegexPattern(pattern) => Box::new(std::iter::once(response_matches(pattern, response))),
+            Assertion::RegexPattern(pattern) => Box::new(std::iter::once(self.response_matches(pattern))),
             Assertion::MaxLatencyMs(_) | Assertion::MaxCost(_) if self.context.replayed => skip(REPLAYED),
             Assertion::MaxLatencyMs(limit) => {
                 // Rounded to nanoseconds: 1000.1 ms as seconds in a double must not exceed 1000.1.
@@ -196,7 +232,10 @@ impl<'a> Subject<'a> {
             }
             Assertion::JsonValid => match Json::parse(response) {
                 Ok(_) => one(true, String::new),
-                Err(error) => one(false, || format!("the response is not JSON: {error}")),
+                Err(error) => {
+                    let step = Step::of(false, || format!("the response is not JSON: {error}"));
+                    Box::new(std::iter::once(self.telling(step, || near::beginning(response, RESPONSE))))
+                }
             },
             Assertion::SchemaData { data, required, types } => Box::new(std::iter::once(schema(data, required, types))),
             Assertion::WithoutSubject { subject, .. } => skip(&format!("there is no {subject} for it to look at")),
@@ -209,6 +248,25 @@ impl<'a> Subject<'a> {
                 one(length <= *limit, || format!("the response has {length} code units, more than {limit}"))
             }
         }
+    }
+
+    fn telling(&self, step: Step, hint: impl FnOnce() -> String) -> Step {
+        if !matches!(step, Step::Fails(_) | Step::FailsNear { .. }) {
+            return step;
+        }
+        self.told.set(self.told.get() + 1);
+        if self.told.get() > MAX_HINTS { step } else { step.or_tell(hint) }
+    }
+
+    fn calls_of(&self, tool: &str) -> impl Iterator<Item = &ToolCall> {
+        self.transcript.tool_calls.iter().filter(move |call| call.name == tool)
+    }
+
+    fn response_matches(&self, pattern: &JsPattern) -> Step {
+        let response = self.transcript.response.as_str();
+        let matched = pattern.is_match(response);
+        let step = Step::of_match(matched, || format!("/{}/ does not match the response", pattern.source()));
+        self.telling(step, || near::beginning(response, RESPONSE))
     }
 
     fn with_text(&self, value: &Template, check: impl FnOnce(&str) -> Step) -> Step {
@@ -236,6 +294,10 @@ impl<'a> Subject<'a> {
         let step = Step::of(found, || {
             let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
             format!("expected one of {} in response but found none", quoted.join(", "))
+        });
+        let step = self.telling(step, || {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            near::of_text(&texts, &self.transcript.response, RESPONSE)
         });
         if tokens.is_empty() { step } else { Step::WithoutTokens(Box::new(step), tokens) }
     }
@@ -303,10 +365,6 @@ fn non_empty(response: &str, cop_outs: &[String]) -> Step {
         Some(phrase) => Step::Fails(format!("the response evades: it holds {phrase:?}")),
         None => Step::Holds,
     }
-}
-
-fn response_matches(pattern: &JsPattern, response: &str) -> Step {
-    Step::of_match(pattern.is_match(response), || format!("/{}/ does not match the response", pattern.source()))
 }
 
 /// Looks at an object of the file itself; the response plays no part in it.

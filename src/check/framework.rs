@@ -6,8 +6,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+mod hint;
+
 use super::contract::{UNSETTLED, unsettled};
-use super::{params, snapshot};
+use super::{MAX_HINTS, params, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
@@ -149,6 +151,7 @@ fn result_of(claim: &Claim, outcome: Outcome, reason: String, blame: Option<Blam
         name: claim.name().to_owned(),
         outcome,
         reason,
+        hint: String::new(),
         unresolved_tokens: Vec::new(),
         blame,
         written: Some(claim.written.clone()),
@@ -194,11 +197,18 @@ struct Answer<'a> {
     open_end: Option<&'a str>,
     /// The JSON in the answer, looked for once.
     json: std::cell::OnceCell<Option<Json>>,
+    /// How many failed claims were told more of: that takes time, and people read a few.
+    told: std::cell::Cell<usize>,
 }
 
 impl<'a> Answer<'a> {
     fn new(text: &'a str, calls: &'a [ToolCall], open_end: Option<&'a str>) -> Self {
-        Self { text, calls, open_end, json: std::cell::OnceCell::new() }
+        Self { text, calls, open_end, json: std::cell::OnceCell::new(), told: std::cell::Cell::new(0) }
+    }
+
+    fn tells_more(&self) -> bool {
+        self.told.set(self.told.get() + 1);
+        self.told.get() <= MAX_HINTS
     }
 }
 
@@ -227,8 +237,10 @@ impl Answer<'_> {
                 (Outcome::Failed, reason, Some(Blame::Agent))
             }
         };
-        let reason = match (&claim.message, outcome) {
-            (Some(message), Outcome::Failed) => message.clone(),
+        let has_failed = outcome == Outcome::Failed;
+        let hint = if has_failed && self.tells_more() { self.hint(claim, &reason) } else { String::new() };
+        let reason = match &claim.message {
+            Some(message) if has_failed => message.clone(),
             _ => reason,
         };
         let reason = if turns.is_empty() { reason } else { format!("{reason} ({turns})") };
@@ -236,7 +248,7 @@ impl Answer<'_> {
             Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
             None => None,
         };
-        AssertionResult { opinion, ..result_of(claim, outcome, reason, blame) }
+        AssertionResult { opinion, hint, ..result_of(claim, outcome, reason, blame) }
     }
 
     fn verdict(&self, claim: &Claim, reply: Option<&Reply>) -> Result<Verdict, Unevaluated> {
@@ -360,7 +372,8 @@ impl Answer<'_> {
         let with = arguments.filter(|_| !wanted.is_empty()).map(Json::stringify);
         let reason = match (times, fitting.len(), with) {
             (Times::ONCE_OR_MORE, _, Some(arguments)) if called().next().is_some() => {
-                format!("{tool:?} was called, but never with {}", clip(&arguments))
+                let nearest = self.nearest(tools, wanted);
+                format!("{tool:?} was called, but never with {}; the nearest call had {nearest}", clip(&arguments))
             }
             (Times::ONCE_OR_MORE, ..) => {
                 let names: Vec<&str> = self.calls.iter().map(|call| call.name.as_str()).take(20).collect();

@@ -5,6 +5,7 @@ mod contract;
 pub mod dialogue;
 pub mod framework;
 pub mod script_test;
+mod near;
 mod params;
 mod snapshot;
 
@@ -16,6 +17,9 @@ use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, CheckpointResult
 use arguments::Schemas;
 use dialogue::Ending;
 use framework::Replies;
+
+/// Most failures of a case that are told more of.
+const MAX_HINTS: usize = 10;
 
 /// What a verdict depends on besides the case and the evidence.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +57,9 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
     if let Some(failure) = failure {
         let (outcome, cause, blame, error) = describe(failure, context.timeout);
         let messages_count = count_messages(case);
+        let hint = (cause == Cause::Timeout).then(|| near::of_timeout(&transcript, None));
         return CaseResult {
+            hint,
             warnings,
             messages_count,
             ..CaseResult::without_assertions(outcome, cause, blame, error, transcript)
@@ -71,6 +77,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         cause: None,
         blame: None,
         error: None,
+        hint: None,
         failed_assertion: None,
         warning: None,
         warnings,
@@ -178,6 +185,7 @@ pub fn remarks_on_arguments(calls: &[ToolCall], schemas: &Schemas, fails: bool) 
             name: "toolArguments".to_owned(),
             outcome,
             reason,
+            hint: String::new(),
             unresolved_tokens: Vec::new(),
             blame: None,
             written: None,
@@ -218,11 +226,14 @@ pub fn judge_dialogue(
     };
     remarks.settle(transcript.open_end.as_deref());
     warnings.extend(remarks.warnings);
+    let hint =
+        (cause == Some(Cause::Timeout)).then(|| near::of_timeout(&transcript, Some(total_turns.saturating_add(1))));
     let mut result = CaseResult {
         outcome,
         cause,
         blame,
         error,
+        hint,
         failed_assertion: None,
         warning: None,
         warnings,

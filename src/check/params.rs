@@ -5,6 +5,7 @@
 //! would equal.
 
 use super::contract::Step;
+use super::near;
 use crate::conversation::ToolCall;
 use crate::json::{Json, Value, number_text};
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
@@ -24,10 +25,12 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
         ParamCheck::NotExists => Ok(Step::of(actual.is_none(), || format!("{place} is {}", shown(actual)))),
         ParamCheck::Equals(operand) => Expected::of(operand, data).map(|expected| {
             Step::of(expected.equals(actual), || format!("{place} should equal {expected}, but is {}", shown(actual)))
+                .or_tell(|| expected.looks_like(actual))
         }),
         ParamCheck::Contains(template) => template.resolve(data).map(|part| {
             let holds = text_of(actual).contains(&part);
             Step::of(holds, || format!("{place} should contain {part:?}, but is {}", shown(actual)))
+                .or_tell(|| near::alike_in(&part, &text_of(actual)).unwrap_or_default())
         }),
         ParamCheck::OneOf(operands) => all_of(operands, data).map(|listed| one_of(&place, &listed, actual)),
         ParamCheck::OneOfValue(Operand::Text(template)) if template.as_array(data).is_some() => {
@@ -67,6 +70,14 @@ impl Expected {
         }
     }
 
+    /// How it differs from a parameter that looks the same.
+    fn looks_like(&self, actual: Option<&Json>) -> String {
+        match self {
+            Self::Text(text) => near::between(text, &text_of(actual)),
+            Self::Json(_) => String::new(),
+        }
+    }
+
     /// A missing parameter has the text `undefined` and equals no JSON.
     fn equals(&self, actual: Option<&Json>) -> bool {
         match self {
@@ -89,6 +100,9 @@ fn one_of(place: &str, listed: &[Expected], actual: Option<&Json>) -> Step {
     Step::of(listed.iter().any(|expected| expected.equals(actual)), || {
         let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
         format!("{place} should be one of {}, but is {}", shorten(&listed.join(", ")), shown(actual))
+    })
+    .or_tell(|| {
+        listed.iter().map(|expected| expected.looks_like(actual)).find(|told| !told.is_empty()).unwrap_or_default()
     })
 }
 

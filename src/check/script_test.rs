@@ -1,7 +1,7 @@
 //! The verdict on a script test: a function that calls agents itself and says what must hold.
 
 use super::contract::UNSETTLED;
-use super::describe;
+use super::{describe, near};
 use crate::conversation::{Failure, Transcript};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Turn};
 
@@ -134,6 +134,9 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
             }
         },
     }
+    if result.cause == Some(Cause::Timeout) {
+        result.hint = Some(near::of_timeout(&result.transcript, Some(result.total_turns.saturating_add(1))));
+    }
     result
 }
 
@@ -146,6 +149,7 @@ mod tests {
             name: name.to_owned(),
             outcome,
             reason: "why".to_owned(),
+            hint: String::new(),
             unresolved_tokens: Vec::new(),
             blame: None,
             written: None,

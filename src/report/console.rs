@@ -34,6 +34,8 @@ pub struct Line {
     name: String,
     outcome: Outcome,
     error: Option<String>,
+    /// What was there in place of what was wanted.
+    hint: Option<String>,
     /// What its author noted beside it, in a line.
     labels: String,
     warnings: Vec<String>,
@@ -58,6 +60,7 @@ impl Line {
             name: printable(verdict.name),
             outcome: *outcome,
             error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
+            hint: verdict.result.hint.as_deref().map(|hint| clip(&printable(hint), MAX_ERROR)),
             labels: labels_line(verdict.labels),
             warnings: remarks(verdict.result),
             millis: whole_millis(transcript.duration),
@@ -222,6 +225,9 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
     let _ = writeln!(out, "  {color}{sign}{color:#} {id}  {name}  {millis:>width$}", width = columns.millis);
     if let Some(error) = &line.error {
         let _ = writeln!(out, "    {color}→{color:#} {error}");
+        if let Some(hint) = &line.hint {
+            let _ = writeln!(out, "      {hint}");
+        }
         if !line.labels.is_empty() {
             let _ = writeln!(out, "      {}", line.labels);
         }
@@ -273,6 +279,7 @@ mod tests {
             name: name.to_owned(),
             outcome,
             error: error.map(str::to_owned),
+            hint: None,
             labels: String::new(),
             warnings: Vec::new(),
             millis,

@@ -47,7 +47,7 @@ impl Entry {
     /// The entry of a verdict. `shows_answer`: with the whole answer, if there is one.
     #[must_use]
     pub fn of(verdict: Verdict<'_>, shows_answer: bool) -> Self {
-        let CaseResult { outcome, error, failed_assertion, transcript, checkpoints, .. } = verdict.result;
+        let CaseResult { outcome, error, hint, failed_assertion, transcript, checkpoints, .. } = verdict.result;
         let assertions = &verdict.result.assertions;
         let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
         let counts = if checkpoints.is_empty() {
@@ -69,15 +69,17 @@ impl Entry {
         };
         let bad = assertions.iter().filter(|assertion| matches!(assertion.outcome, Outcome::Failed | Outcome::Errored));
         // The error of a failed assertion is one of those.
-        let own = error.iter().filter(|_| failed_assertion.is_none()).cloned();
-        let errors: Vec<String> = own.chain(bad.map(|bad| format!("{}: {}", bad.name, bad.reason))).collect();
+        let own = error.iter().filter(|_| failed_assertion.is_none());
+        let own = own.map(|error| shown(error, hint.as_deref().unwrap_or_default()));
+        let bad = bad.map(|bad| shown(&format!("{}: {}", bad.name, bad.reason), &bad.hint));
+        let errors: Vec<String> = own.chain(bad).collect();
         Self {
             id: printable(&verdict.case.label()),
             name: printable(verdict.name),
             outcome: *outcome,
             counts,
             answer: Some(printable_lines(&transcript.response)).filter(|answer| shows_answer && !answer.is_empty()),
-            errors: errors.iter().map(|error| shown(error)).collect(),
+            errors,
             warnings: remarks(verdict.result),
             console: match outcome {
                 Outcome::Failed | Outcome::Errored => console_lines(&verdict.result.console),
@@ -101,10 +103,12 @@ fn console_lines(lines: &[String]) -> Vec<String> {
     shown
 }
 
-/// An error as it is shown: what differs between two answers stands on lines of its own.
-fn shown(error: &str) -> String {
+/// An error as it is shown: what differs between two answers stands on lines of its own, and so does what was there.
+fn shown(error: &str, hint: &str) -> String {
     const MAX_LINES: usize = 50;
-    let lines: Vec<String> = error.lines().take(MAX_LINES).map(|line| clip(&printable(line), MAX_ERROR)).collect();
+    let hint = Some(hint).filter(|hint| !hint.is_empty());
+    let lines = error.lines().take(MAX_LINES).chain(hint);
+    let lines: Vec<String> = lines.map(|line| clip(&printable(line), MAX_ERROR)).collect();
     lines.join("\n    ")
 }
 

@@ -362,6 +362,8 @@ struct Case<'a> {
     facts: Vec<Fact<'a>>,
     trace: Option<Traced>,
     error: Option<Text<'a>>,
+    /// What was waited for, where no assertion tells it.
+    hint: Option<Text<'a>>,
     earlier: List<Earlier<'a>>,
     warnings: List<Text<'a>>,
     assertions: List<Assertion<'a>>,
@@ -387,6 +389,7 @@ struct Assertion<'a> {
     sign: Sign,
     name: Text<'a>,
     reason: Text<'a>,
+    hint: Text<'a>,
     written: Option<Text<'a>>,
     /// What the votes of a validator add up to, in words.
     votes: String,
@@ -434,6 +437,8 @@ impl<'a> Case<'a> {
             facts: case_facts(verdict),
             trace: verdict.traced(),
             error: own_error(result).map(|error| Text::of(error, MAX_TEXT)),
+            hint: (result.hint.as_deref().filter(|_| result.failed_assertion.is_none()))
+                .map(|hint| Text::of(hint, MAX_TEXT)),
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
             assertions: List::of(all_assertions(result).into_iter().map(Assertion::of), MAX_ITEMS),
@@ -502,6 +507,7 @@ impl<'a> Assertion<'a> {
             sign: Sign::of(assertion.outcome),
             name: Text::of(&assertion.name, MAX_TEXT),
             reason: Text::of(&assertion.reason, MAX_TEXT),
+            hint: Text::of(&assertion.hint, MAX_TEXT),
             written: assertion.written.as_ref().map(|written| Text::of(written.as_str(), MAX_TEXT)),
             votes: opinion.map(votes).unwrap_or_default(),
             replies: List::of(said.into_iter().map(|said| Text::of(said, MAX_TEXT)), MAX_ITEMS),
@@ -592,7 +598,7 @@ mod tests {
             "Compared with run run-0 . Regressions worse Newly passing better",
             "✗ worse about worse regression ⚠ 1 1.5 s",
             "failed cause assertion blame agent difficulty edge bug BUG-7",
-            "responseContains {\"type\": \"contains\"} expected \"x\"",
+            "responseContains {\"type\": \"contains\"} expected \"x\" the response is \"y\"",
             "✗ validator score 0.25, 2 of 3 votes agreeing no way",
             "Commentary before the answer Let me look. Answer The answer.",
             "look 120 ms arguments {\"id\":9007199254740993} result [1,2]",

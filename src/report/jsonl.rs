@@ -2,7 +2,7 @@
 //!
 //! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, `commentary`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
-//! `outcome` and `reason`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
+//! `outcome`, `reason` and `hint`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
 
 use serde::Serialize;
@@ -57,6 +57,8 @@ struct Case<'a> {
     duration_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<&'a str>,
     outcome: &'static str,
@@ -125,6 +127,7 @@ impl<'a> Case<'a> {
             duration_ms: whole_millis(result.transcript.duration),
             // What an assertion says stands with the assertions.
             error: result.error.as_deref().filter(|_| result.failed_assertion.is_none()),
+            hint: result.hint.as_deref().filter(|_| result.failed_assertion.is_none()),
             warning: result.warning.as_deref(),
             outcome: result.outcome.name(),
             cause: result.cause.map(Cause::name),
@@ -156,6 +159,8 @@ pub(super) struct Assertion<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'a str,
     #[serde(flatten)]
     opinion: Option<Judged<'a>>,
 }
@@ -165,7 +170,7 @@ impl<'a> Assertion<'a> {
         let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
         let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
         // These are said by this line itself.
-        for key in ["type", "passed", "outcome", "reason", "score", "replies", "votes", "agreeing", "console"] {
+        for key in ["type", "passed", "outcome", "reason", "hint", "score", "replies", "votes", "agreeing", "console"] {
             written.remove(key);
         }
         Self {
@@ -174,6 +179,7 @@ impl<'a> Assertion<'a> {
             passed: assertion.outcome == Outcome::Passed,
             outcome: assertion.outcome.name(),
             reason: &assertion.reason,
+            hint: &assertion.hint,
             opinion: assertion.opinion.as_ref().map(Judged::of),
         }
     }
@@ -346,6 +352,7 @@ mod tests {
             name: "contains".to_owned(),
             outcome: Outcome::Passed,
             reason: String::new(),
+            hint: String::new(),
             unresolved_tokens: Vec::new(),
             blame: None,
             opinion: None,

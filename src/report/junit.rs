@@ -207,6 +207,12 @@ fn details(verdict: Verdict<'_>) -> String {
     }
     for assertion in result.assertions.iter().filter(|assertion| !assertion.reason.is_empty()) {
         let _ = writeln!(text, "{} {}: {}", assertion.outcome.name(), assertion.name, assertion.reason);
+        if !assertion.hint.is_empty() {
+            let _ = writeln!(text, "  {}", assertion.hint);
+        }
+    }
+    if let Some(hint) = result.hint.as_ref().filter(|_| result.failed_assertion.is_none()) {
+        let _ = writeln!(text, "{hint}");
     }
     for line in &result.console {
         let _ = writeln!(text, "console: {}", beginning(line));

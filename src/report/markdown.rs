@@ -575,7 +575,8 @@ fn details(verdict: Verdict<'_>) -> String {
         let _ = writeln!(text, "- {what}");
     };
     if let Some(error) = own_error(result) {
-        line(code(error, MAX_REASON));
+        let hint = result.hint.iter().filter(|_| result.failed_assertion.is_none());
+        std::iter::once(error).chain(hint.map(String::as_str)).for_each(|told| line(code(told, MAX_REASON)));
     }
     let cause = result.cause.map_or("", Cause::name);
     let blame = result.blame.map_or("nobody", Blame::name);
@@ -586,7 +587,8 @@ fn details(verdict: Verdict<'_>) -> String {
     for assertion in all_assertions(result).into_iter().filter(told).take(MAX_ITEMS) {
         let reason = if assertion.reason.is_empty() { String::new() } else { code(&assertion.reason, MAX_REASON) };
         let votes = assertion.opinion.as_ref().map(votes).unwrap_or_default();
-        let parts: Vec<String> = [reason, votes].into_iter().filter(|part| !part.is_empty()).collect();
+        let hint = if assertion.hint.is_empty() { String::new() } else { code(&assertion.hint, MAX_REASON) };
+        let parts: Vec<String> = [reason, hint, votes].into_iter().filter(|part| !part.is_empty()).collect();
         line(format!("{} {}: {}", sign(assertion.outcome), code(&assertion.name, MAX_SHORT), parts.join("; ")));
     }
     let missing = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_none());
@@ -757,7 +759,7 @@ mod tests {
             "| ⚠️ | `broken`",
             "| ⚪ | `late`",
             "- cause `assertion`, blame `agent`\n",
-            "- ❌ `responseContains`: `expected \"x\"`\n- ❌ `validator`: score 0.25, 2 of 3 votes agreeing\n",
+            "- ❌ `responseContains`: `expected \"x\"`; `the response is \"y\"`\n- ❌ `validator`: score 0.25, 2 of 3 votes agreeing\n",
             "- tools called: `look`, `book` (failed), `odd` (failed)\n",
             "- commentary before the answer: `Let me look.`\n\n```text\nThe answer.\n```\n",
             "- checkpoints not reached: `paid`",

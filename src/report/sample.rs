@@ -66,6 +66,7 @@ fn assertion(name: &str, outcome: Outcome, reason: &str) -> AssertionResult {
         name: name.to_owned(),
         outcome,
         reason: reason.to_owned(),
+        hint: String::new(),
         unresolved_tokens: Vec::new(),
         blame: None,
         written: None,
@@ -160,6 +161,7 @@ pub(super) fn of_everything() -> (Run, Log) {
         assertion("responseNonEmpty", Outcome::Passed, ""),
         AssertionResult {
             written: JsonText::new(r#"{"type": "contains"}"#).ok(),
+            hint: "the response is \"y\"".to_owned(),
             ..assertion("responseContains", Outcome::Failed, "expected \"x\"")
         },
         AssertionResult { opinion: Some(opinion), ..assertion("validator", Outcome::Failed, "") },

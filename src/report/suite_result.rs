@@ -228,6 +228,8 @@ struct Case<'a> {
     assertions_skipped: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
     details: Details<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     difficulty: Option<&'a str>,
@@ -399,6 +401,7 @@ impl<'a> Case<'a> {
             assertions_run: result.assertions_run(),
             assertions_skipped: result.assertions_skipped(),
             error: result.error.as_deref(),
+            hint: result.hint.as_deref(),
             details: Details {
                 tools_called: transcript.tool_calls.iter().map(|call| call.name.as_str()).collect(),
                 response_length: transcript.response.encode_utf16().count(),

@@ -472,6 +472,7 @@ async fn off_the_runtime(judge: impl FnOnce() -> Vec<AssertionResult> + Send + '
             name: "assertions".to_owned(),
             outcome: Outcome::Errored,
             reason: format!("the daemon failed while it judged them: {error}"),
+            hint: String::new(),
             unresolved_tokens: Vec::new(),
             blame: Some(Blame::Daemon),
             written: None,

@@ -183,6 +183,9 @@ pub struct AssertionResult {
     pub outcome: Outcome,
     /// Why it does not hold, was skipped or could not be evaluated; empty when it holds.
     pub reason: String,
+    /// What was there in place of what was wanted, for people: the nearest part of the answer, the calls of the tool, the code
+    /// points in which two texts differ that look the same. Empty: the reason says it all.
+    pub hint: String,
     /// Template tokens in it that lead nowhere, as written.
     pub unresolved_tokens: Vec<String>,
     /// Who is to blame when it did not hold or could not be evaluated; `None`: the agent for the one, the suite for the
@@ -282,6 +285,9 @@ pub struct CaseResult {
     pub blame: Option<Blame>,
     /// The error text of the contract; `None` when the case passed.
     pub error: Option<String>,
+    /// What was there in place of what was wanted, or what was waited for when the time was up, for people. `None`: the error says
+    /// it all.
+    pub hint: Option<String>,
     /// The assertion that failed or could not be evaluated.
     pub failed_assertion: Option<String>,
     /// The warning that the case itself carries: that it checked nothing.
@@ -339,6 +345,7 @@ impl CaseResult {
             cause: Some(cause),
             blame: Some(blame),
             error: Some(error.into()),
+            hint: None,
             failed_assertion: None,
             warning: None,
             warnings: Vec::new(),
@@ -439,6 +446,7 @@ impl CaseResult {
         let usual = if bad.outcome == Outcome::Failed { Blame::Agent } else { Blame::Suite };
         self.blame = Some(bad.blame.unwrap_or(usual));
         self.error = Some(format!("{}: {}", bad.name, bad.reason));
+        self.hint = Some(bad.hint).filter(|hint| !hint.is_empty());
         self.failed_assertion = Some(bad.name);
     }
 

@@ -10,6 +10,7 @@
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `chaos`: a daemon that is killed again and again
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
+//! - `comparisons`: what is told of a comparison that failed, and of time that ran out
 //! - `durable`: what a daemon keeps
 //! - `evidence`: what is known of an agent's answer and its tool calls, from whichever source, and what is not
 //! - `plain`: judges and users that are asked as plain agents
@@ -32,6 +33,7 @@ mod answers;
 mod attachments;
 mod attempts;
 mod chaos;
+mod comparisons;
 mod documents;
 mod durable;
 mod engine;

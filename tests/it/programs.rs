@@ -216,6 +216,7 @@ fn what_people_see() {
   ✓ good  about good Nms
   ✗ bad   about bad Nms
     → responseContains: expected 'bye' in response but not found
+      the response is \"hello there\"
       trace OF THE RUN
   ✓ odd Nms
     ⚠ no assertions

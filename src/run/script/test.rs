@@ -144,6 +144,7 @@ fn assertions(checks: Checks, replies: &[Reply], scripts: Option<&Scripts>) -> V
             name,
             outcome,
             reason: if passed { String::new() } else { format!("{reason}{}", place.unwrap_or_default()) },
+            hint: String::new(),
             unresolved_tokens: Vec::new(),
             blame: (outcome == Outcome::Errored).then_some(Blame::Validator),
             written: None,

@@ -142,6 +142,7 @@ fn assertion(name: &str, outcome: Outcome, reason: &str, score: Option<f64>) -> 
         name: name.to_owned(),
         outcome,
         reason: reason.to_owned(),
+        hint: String::new(),
         unresolved_tokens: Vec::new(),
         blame: None,
         written: None,

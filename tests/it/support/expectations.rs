@@ -129,14 +129,15 @@ impl Case<'_> {
         }
     }
 
-    /// Why it failed, for people: the error, and the checkpoints that were not reached.
+    /// Why it failed, for people: the error, what was there, and the checkpoints that were not reached.
     fn reason(&self) -> String {
-        let error = self.report["error"].as_str().unwrap_or_default();
+        let told = ["error", "hint"].map(|key| self.report[key].as_str().unwrap_or_default());
+        let error = told.into_iter().filter(|told| !told.is_empty()).collect::<Vec<_>>().join("; ");
         let open: Vec<&str> = list(self.report, "checkpoints")
             .filter(|checkpoint| checkpoint["reachedAtTurn"].is_null())
             .filter_map(|checkpoint| checkpoint["id"].as_str())
             .collect();
-        if open.is_empty() { error.to_owned() } else { format!("{error}; open checkpoints: {}", open.join(", ")) }
+        if open.is_empty() { error } else { format!("{error}; open checkpoints: {}", open.join(", ")) }
     }
 }
 
