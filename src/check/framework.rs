@@ -248,7 +248,7 @@ impl Answer<'_> {
             Some(Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. }) => opinion.clone(),
             None => None,
         };
-        AssertionResult { opinion, hint, ..result_of(claim, outcome, reason, blame) }
+        AssertionResult { hint, opinion, ..result_of(claim, outcome, reason, blame) }
     }
 
     fn verdict(&self, claim: &Claim, reply: Option<&Reply>) -> Result<Verdict, Unevaluated> {

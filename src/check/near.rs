@@ -364,7 +364,7 @@ mod tests {
         }
         let invisible = "\u{200b}".repeat(1 << 20);
         assert!(contains("a", &format!("a{invisible}")).len() < 1_000);
-        assert_eq!(between("ab", &format!("a{invisible}b")).len() < 2_000, true);
+        assert!(between("ab", &format!("a{invisible}b")).len() < 2_000);
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 }
