@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::inputs::Inputs;
 use super::run::config::Config;
-use super::seed::{self, Search};
+use super::seed::{self, NamedSeed, Search};
 use super::{CliError, Exit, print};
 use crate::report::printable;
 use crate::suite::template::{Data, Source};
@@ -100,15 +100,12 @@ const MAX_TOKENS_TOLD: usize = 100;
 /// Which seed manifest a run would take, and the tokens that lead nowhere in it.
 fn seed_remarks(inputs: &Inputs, named: Option<&Path>) -> Result<Vec<String>, CliError> {
     let settings = Config::find(None)?;
-    let named = match (named, &settings) {
-        (Some(named), _) => Some(named.to_owned()),
-        (None, Some(settings)) => settings.file("seedManifestPath")?,
-        (None, None) => None,
+    let named = NamedSeed {
+        flag: named,
+        setting: settings.as_ref().map(|settings| settings.file("seedManifestPath")).transpose()?.flatten(),
+        settings: settings.as_ref().map(Config::folder),
     };
-    let Search { file, remark } = match named {
-        Some(file) => Search { file: Some(file), remark: None },
-        None => inputs.find_seed(settings.as_ref().map(Config::folder))?,
-    };
+    let Search { file, remark } = named.search(inputs)?;
     let Some(file) = file else { return Ok(remark.into_iter().collect()) };
     let data = Data { seed: Some(seed::read(&file)?.1), snapshot: None };
     let mut remarks: Vec<String> = remark.into_iter().collect();

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::folder::{Contents, SUITE_NAMES};
-use super::seed::{self, Search};
+use super::seed::{self, NamedSeed, Search};
 use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
 use crate::suite::answers::Answers;
@@ -308,28 +308,20 @@ impl Inputs {
         Ok(told)
     }
 
-    /// Adds the seed manifest: the file that was named, or the one that is found, if there is one. Returns what is to be
-    /// said about that.
-    pub(super) fn add_seed(
-        &mut self,
-        file: Option<&Path>,
-        settings: Option<&Path>,
-    ) -> Result<Option<String>, CliError> {
-        let Search { file, remark } = match file {
-            Some(file) => Search { file: Some(file.to_owned()), remark: None },
-            None => self.find_seed(settings)?,
-        };
+    /// Adds the seed manifest: the file that a flag or the settings name, or the one that is found, if there is one. Returns
+    /// what is to be said about that.
+    pub(super) fn add_seed(&mut self, named: &NamedSeed<'_>) -> Result<Option<String>, CliError> {
+        let Search { file, remark } = named.search(self)?;
         let Some(path) = file else { return Ok(remark) };
         let (bytes, _) = seed::read(&path)?;
         self.add_file(&path, Role::Seed, bytes)?;
         Ok(remark)
     }
 
-    /// Looks for the seed manifest of the suites.
-    pub(super) fn find_seed(&self, settings: Option<&Path>) -> Result<Search, CliError> {
-        // The suites of files come first, each file has one.
-        let suites: Vec<(&Path, &Suite)> = self.files.iter().map(PathBuf::as_path).zip(&self.suites).collect();
-        seed::search(&suites, settings)
+    /// The suites of files, each with its file.
+    pub(super) fn of_files(&self) -> impl Iterator<Item = (&Path, &Suite)> {
+        // They come first, each file has one.
+        self.files.iter().map(PathBuf::as_path).zip(&self.suites)
     }
 
     /// Refuses what can hardly have been meant, as a strict run does.

@@ -15,6 +15,7 @@ use super::client::Client;
 use super::follow::Follower;
 use super::inputs::Inputs;
 use super::lines::Lines;
+use super::seed::NamedSeed;
 use super::{CliError, Exit, look, note, print};
 use crate::bundle::Role;
 use crate::conversation::ToolMode;
@@ -326,6 +327,10 @@ pub(super) struct RunArgs {
     #[arg(skip)]
     contract_timeout: Option<Timeout>,
 
+    /// As `seed_manifest`; it need not be there as long as no case asks for it
+    #[arg(skip)]
+    seed_manifest_by_settings: Option<PathBuf>,
+
     /// The folder of the project's settings, if it has some
     #[arg(skip)]
     settings: Option<PathBuf>,
@@ -460,7 +465,11 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         inputs.refuse_doubtful()?;
     }
     inputs.add_hooks(&args.hooks())?;
-    let about_seed = inputs.add_seed(args.seed_manifest.as_deref(), args.settings.as_deref())?;
+    let about_seed = inputs.add_seed(&NamedSeed {
+        flag: args.seed_manifest.as_deref(),
+        setting: args.seed_manifest_by_settings.clone(),
+        settings: args.settings.as_deref(),
+    })?;
     // A dry run asks nobody for values that nobody compares with.
     let captured = if args.dry_run { None } else { snapshot::capture(&args).await? };
     check_overwrites(&args, &inputs)?;

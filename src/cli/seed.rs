@@ -7,10 +7,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::inputs::Inputs;
 use super::{CliError, Exit};
 use crate::json::Json;
+use crate::suite;
 use crate::suite::template::Source;
-use crate::suite::{self, Suite};
 
 /// Its name, and where it is by convention.
 const NAME: &str = "seed-manifest.json";
@@ -27,15 +28,42 @@ pub(super) struct Search {
     pub(super) remark: Option<String>,
 }
 
+/// Who names the manifest.
+#[derive(Debug, Default)]
+pub(super) struct NamedSeed<'a> {
+    /// A flag.
+    pub(super) flag: Option<&'a Path>,
+    /// The settings of the project.
+    pub(super) setting: Option<PathBuf>,
+    /// The folder of these settings.
+    pub(super) settings: Option<&'a Path>,
+}
+
+impl NamedSeed<'_> {
+    /// The manifest of the suites: the one that is named, else the one that is found.
+    ///
+    /// # Errors
+    /// When suites have different manifests: one run has one.
+    pub(super) fn search(&self, inputs: &Inputs) -> Result<Search, CliError> {
+        let named = |file: &Path| Ok(Search { file: Some(file.to_owned()), remark: None });
+        let is_used =
+            || inputs.suites.iter().any(|suite| suite.tokens().any(|(_, token)| token.source == Source::Seed));
+        match (self.flag, &self.setting) {
+            (Some(flag), _) => named(flag),
+            // Settings may name one long before there is anything to put into it.
+            (None, Some(setting)) if !setting.exists() && !is_used() => Ok(Search::default()),
+            (None, Some(setting)) => named(setting),
+            (None, None) => search(inputs, self.settings),
+        }
+    }
+}
+
 /// Looks for the manifest of the suites that use tokens for it. `settings`: the folder of the project's settings.
-///
-/// # Errors
-/// When suites have different manifests: one run has one.
-pub(super) fn search(suites: &[(&Path, &Suite)], settings: Option<&Path>) -> Result<Search, CliError> {
+fn search(inputs: &Inputs, settings: Option<&Path>) -> Result<Search, CliError> {
     let current = std::env::current_dir().unwrap_or_default();
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     let mut without: Option<(String, Vec<PathBuf>)> = None;
-    for (file, suite) in suites {
+    for (file, suite) in inputs.of_files() {
         let Some((case, _)) = suite.tokens().find(|(_, token)| token.source == Source::Seed) else { continue };
         let places = places(file, settings, &current);
         match places.iter().find(|place| place.is_file()) {

@@ -387,7 +387,7 @@ fn kind(name: &str, entry: &Json, times: Times, pool: &mut Pool) -> Result<Claim
         Some(value) => value.as_str().map(Some).ok_or_else(|| format!("{key} {}", must_be("a text", value))),
     };
     let needed = |key: &str| text(key)?.ok_or_else(|| format!("{key} is missing"));
-    let options = || given(entry, "options").cloned();
+    let options = || given(entry, "options").map(read_options).transpose();
     let reference = |key: &str, prefix: &str| {
         let reference = needed(key)?;
         let id = reference.strip_prefix(prefix).filter(|id| !id.is_empty());
@@ -419,13 +419,13 @@ fn kind(name: &str, entry: &Json, times: Times, pool: &mut Pool) -> Result<Claim
             ClaimKind::ToolResult { tool, result }
         }
         "agent" => {
-            let options = options();
+            let options = options()?;
             options.as_ref().map_or(Ok(1), votes_of)?;
             ClaimKind::Agent { agent: reference("use", "agents:")?, options }
         }
         "script" => {
             let key = if given(entry, "use").is_some() { "use" } else { "script" };
-            ClaimKind::Script { script: reference(key, "scripts:")?, options: options() }
+            ClaimKind::Script { script: reference(key, "scripts:")?, options: options()? }
         }
         "snapshot" => {
             ClaimKind::Snapshot { compare: compare(text("compare")?, given(entry, "ignore"))?, stored: Stored::Missing }
@@ -470,6 +470,22 @@ fn ignored(path: &str) -> Result<JsonPath, String> {
         Err(format!("ignore: {path:?} is the whole answer, so nothing would be compared"))
     } else {
         Ok(read)
+    }
+}
+
+/// What a validator, a simulator or a script is told: an object, with an object as `metadata`. Of anything else they would hear
+/// nothing.
+///
+/// # Errors
+/// When it is something else.
+pub(super) fn read_options(options: &Json) -> Result<Json, String> {
+    let is_object = |json: &Json| matches!(json.value, Value::Object(_));
+    if !is_object(options) {
+        return Err(format!("options {}", must_be("an object", options)));
+    }
+    match given(options, "metadata").filter(|metadata| !is_object(metadata)) {
+        Some(metadata) => Err(format!("options.metadata {}", must_be("an object", metadata))),
+        None => Ok(options.clone()),
     }
 }
 

@@ -143,7 +143,7 @@ impl Reader<'_> {
         self.warn_unknown(json, "", CASE_KEYS);
         self.stray_tokens(json);
         Some(Case {
-            description: json.get("description").and_then(Json::as_str).unwrap_or_default().to_owned(),
+            description: self.label(json, "", "description"),
             line: json.line,
             labels: self.labels(json),
             messages: self.input(json),
@@ -188,7 +188,9 @@ impl Reader<'_> {
         let message = message.filter(|message| !message.is_empty());
         if message.is_none() {
             let line = input.unwrap_or(case).line;
-            self.warn(line, "input.message", "there is no text to send, so the case cannot be run", None);
+            let is_text = input.is_some_and(|input| input.as_str().is_some());
+            let hint = is_text.then(|| "the text stands inside, as in {\"input\": {\"message\": \"…\"}}".to_owned());
+            self.warn(line, "input.message", "there is no text to send, so the case cannot be run", hint);
         }
         message.map(Message::user).into_iter().collect()
     }

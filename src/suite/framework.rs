@@ -445,7 +445,7 @@ impl Reader<'_> {
         (self.errors.len() == errors).then(|| Case {
             id: id.to_owned(),
             line: json.line,
-            description: given(json, "name").and_then(Json::as_str).unwrap_or_default().to_owned(),
+            description: self.label(json, "", "name"),
             labels: Labels::default(),
             messages,
             mode,
@@ -656,7 +656,15 @@ impl Reader<'_> {
             self.error(json.line, "simulator.use", message, None);
         }
         let options = written.and_then(|simulator| given(simulator, "options"));
-        Simulator { agent, options: options.cloned() }
+        let options = options.and_then(|options| match claim::read_options(options) {
+            Ok(options) => Some(options),
+            Err(why) => {
+                let (field, why) = why.split_once(' ').unwrap_or_default();
+                self.error(options.line, format_args!("simulator.{field}"), why.to_owned(), None);
+                None
+            }
+        });
+        Simulator { agent, options }
     }
 
     fn checkpoints(&mut self, items: &[Json]) -> Vec<Checkpoint> {
@@ -704,7 +712,7 @@ impl Reader<'_> {
                     true
                 }
             };
-            let description = given(item, "description").and_then(Json::as_str).unwrap_or_default().to_owned();
+            let description = self.label(item, &place, "description");
             checkpoints.push(Checkpoint { id: id.to_owned(), description, claims, after: Vec::new(), required });
         }
         self.order(&mut checkpoints, &waits);
@@ -806,6 +814,40 @@ mod tests {
             assert!(refused.clone().is_err_and(|text| text.contains(why)), "{members}: {refused:?}");
         }
         assert!(sent(r#""input": "x", "metadata": null"#).is_ok() && sent(r#""input": "x", "metadata": {}"#).is_ok());
+    }
+
+    /// A validator without its criteria would say yes to anything.
+    #[test]
+    fn options_are_objects() {
+        for (assertion, why) in [
+            (
+                r#""type": "agent", "use": "agents:v", "options": "be polite""#,
+                Some("options must be an object, not a text"),
+            ),
+            (
+                r#""type": "agent", "use": "agents:v", "options": {"metadata": "x"}"#,
+                Some("options.metadata must be an object"),
+            ),
+            (r#""type": "script", "use": "scripts:v", "options": [1]"#, Some("options must be an object, not a list")),
+            (r#""type": "agent", "use": "agents:v", "options": {"metadata": null}"#, None),
+            (r#""type": "agent", "use": "agents:v", "options": null"#, None),
+            (r#""type": "agent", "use": "agents:v", "options": {"metadata": {"criteria": "x"}}"#, None),
+        ] {
+            let text = format!(r#"{{"id": "a", "name": 5, "input": "x", "assertions": [{{{assertion}}}]}}"#);
+            let suite = super::super::parse("t.jsonl", text.as_bytes(), &Defaults::default()).expect("it is read");
+            let broken: Vec<String> = suite.broken.iter().map(ToString::to_string).collect();
+            assert_eq!(broken.len(), usize::from(why.is_some()), "{assertion}: {broken:?}");
+            assert!(why.is_none_or(|why| broken[0].contains(why)), "{assertion}: {broken:?}");
+            assert_eq!(suite.warnings[0].to_string(), "t.jsonl, line 1, case \"a\", name: must be a text, ignored");
+        }
+        let simulator = |options: &str| {
+            let checkpoints = r#""checkpoints": [{"id": "c", "assertion": {"type": "contains", "value": "x"}}]"#;
+            sent(&format!(r#""simulator": {{"use": "u", "options": {options}}}, {checkpoints}"#))
+        };
+        assert!(simulator("5").is_err_and(|why| why.contains("simulator.options: must be an object, not a number")));
+        let refused = simulator(r#"{"metadata": "x"}"#);
+        assert!(refused.is_err_and(|why| why.contains("simulator.options.metadata: must be an object, not a text")));
+        assert!(simulator(r#"{"metadata": {"persona": "p"}}"#).is_ok());
     }
 
     #[test]

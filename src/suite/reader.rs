@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::automaton::Pool;
 use super::error::{Finding, SuiteErrors, did_you_mean};
-use crate::json::Json;
+use crate::json::{Json, Value};
 
 /// Errors and warnings of one file, each with its place.
 pub(super) struct Reader<'a> {
@@ -96,6 +96,18 @@ impl<'a> Reader<'a> {
     pub(super) fn doubt(&mut self, line: u32, field: impl fmt::Display, message: String, hint: Option<String>) {
         let finding = self.finding(line, Some(field.to_string()), message, hint);
         Self::bounded(&mut self.doubtful, &mut self.left_out[3], finding);
+    }
+
+    /// A text for people, or none; what is no text is left out with a warning, because it changes no verdict.
+    pub(super) fn label(&mut self, object: &Json, place: &str, key: &str) -> String {
+        match object.get(key).map(|value| (value, &value.value)) {
+            None | Some((_, Value::Null)) => String::new(),
+            Some((_, Value::String(text))) => text.clone(),
+            Some((value, _)) => {
+                self.warn(value.line, format_args!("{place}{key}"), "must be a text, ignored", None);
+                String::new()
+            }
+        }
     }
 
     pub(super) fn warn_unknown(&mut self, object: &Json, prefix: &str, known: &[&str]) {

@@ -198,6 +198,24 @@ fn where_the_seed_manifest_is() {
             ),
         ],
     );
+    // The settings may name one that is not there yet; who asks for it hears so, and a flag means what it says.
+    place.write("seven/forge.config.json", r#"{"seedManifestPath": "evals/seed-manifest.json"}"#);
+    place.write(
+        "seven/plain.golden.json",
+        "[{\"id\": \"plain\", \"input\": {\"message\": \"x\"}, \"expect\": {\"responseContains\": [\"8806\"]}}]",
+    );
+    place.write("seven/pin.golden.json", &suite);
+    let config = ["--config", "seven/forge.config.json"];
+    let with = |args: &[&'static str]| [&["run", "-n", &agent][..], &config, args].concat();
+    check_rows(
+        &place,
+        &[
+            (&with(&["seven/plain.golden.json"]), 0, &["1/1 passed"], &["⚠"]),
+            (&with(&["seven/pin.golden.json"]), 2, &["cannot read seven/evals/seed-manifest.json"], &[]),
+            (&with(&["seven/pin.golden.json", "--seed-manifest", "two/seed-manifest.json"]), 0, &["1/1 passed"], &[]),
+            (&with(&["seven/plain.golden.json", "--seed-manifest", "none.json"]), 2, &["cannot read none.json"], &[]),
+        ],
+    );
     // By convention, where the command is typed: nothing is to be said.
     place.write("evals/seed-manifest.json", good);
     place.write("pin.golden.json", &suite);

@@ -82,7 +82,7 @@ impl Config {
                 args.agent.push((id, url));
             }
         }
-        args.seed_manifest = args.seed_manifest.take().or(self.file("seedManifestPath")?);
+        args.seed_manifest_by_settings = self.file("seedManifestPath")?;
         args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
         // What is not said is where the settings are, not where the command is typed.
         args.settings = Some(folder.to_owned());
@@ -287,7 +287,7 @@ mod tests {
         (
             "\"seedManifestPath\": \"a\"",
             &["--seed-manifest", "b"],
-            |args| path(args.seed_manifest.as_ref()),
+            |args| path(args.seed_manifest.as_ref().or(args.seed_manifest_by_settings.as_ref())),
             "/project/a",
             "b",
         ),
