@@ -554,5 +554,5 @@ fn routing_only_misses_no_result() {
     assert_eq!(verdicts(&result), expected, "{}", ended.stdout);
     let asked = agent.asked();
     let question = &asked.iter().find(|asked| asked.text.contains("criteria")).expect("the judge was asked").text;
-    assert!(question.contains(r#""tool_calls": [{"name": "pay", "params": {}}]"#), "{question}");
+    assert!(question.contains(r#""tool_calls": [{"name": "pay", "params": {}, "turn": 1}]"#), "{question}");
 }

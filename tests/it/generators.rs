@@ -64,7 +64,8 @@ fn generated_cases_are_run_and_kept() {
     let base = ["run", "-i", source, "-i", "t.jsonl", "-n", &agent.url, "--agent", &writer, "--output-dir", "out"];
     let ended = place.run(&base);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    for text in ["✓ [from-file]", "✓ [one]", "✓ [three]", "generated-writer.jsonl (3 test cases)"] {
+    let input = format!("{source} (3 test cases)");
+    for text in ["✓ [from-file]", "✓ [one]", "✓ [three]", &input] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }
     for text in [
