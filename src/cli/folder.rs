@@ -149,10 +149,11 @@ fn holds_cases(path: &Path, name: &str, looks: &mut usize) -> bool {
         return false;
     }
     *looks += 1;
-    let Ok(file) = std::fs::File::open(path) else { return false };
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
+    // Looked at before it is opened: opening a pipe waits for somebody who writes into it.
+    if !std::fs::metadata(path).is_ok_and(|about| about.is_file()) {
         return false;
     }
+    let Ok(file) = std::fs::File::open(path) else { return false };
     let mut bytes = Vec::new();
     // What cannot be read says nothing; it is not going to be run either way.
     let _ = file.take(LOOK_BYTES).read_to_end(&mut bytes);

@@ -390,6 +390,10 @@ pub(super) fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
 
 /// The bytes of a suite file; a large one is read from where it stands.
 fn text_of_file(path: &Path) -> std::io::Result<Text> {
+    // Looked at before it is opened: opening a pipe waits for somebody who writes into it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
     let file = std::fs::File::open(path)?;
     let len = file.metadata()?.len();
     let may_stay = Dialect::of(&path.to_string_lossy()) == Dialect::Framework;

@@ -43,7 +43,7 @@ impl NamedSeed<'_> {
     /// The manifest of the suites: the one that is named, else the one that is found.
     ///
     /// # Errors
-    /// When suites have different manifests: one run has one.
+    /// When suites have different manifests, or some have one and some have none: one run has one for all.
     pub(super) fn search(&self, inputs: &Inputs) -> Result<Search, CliError> {
         let named = |file: &Path| Ok(Search { file: Some(file.to_owned()), remark: None });
         let is_used =
@@ -78,6 +78,12 @@ fn search(inputs: &Inputs, settings: Option<&Path>) -> Result<Search, CliError> 
         let each = found.iter().map(|(suite, manifest)| format!("{suite}: {}", shown(manifest)));
         return Err(CliError::new(Exit::Usage, "these suites have different seed manifests, and a run has one")
             .details(each)
+            .hint("run them one by one, or name the manifest of all with --seed-manifest"));
+    }
+    if let (Some((_, manifest)), Some((case, _))) = (found.first(), &without) {
+        let one = format!("{} is not above {case}, which has {{{{seed:…}}}} tokens, too", shown(manifest));
+        return Err(CliError::new(Exit::Usage, "not all of these suites have a seed manifest, and a run has one")
+            .details([one])
             .hint("run them one by one, or name the manifest of all with --seed-manifest"));
     }
     if let Some((_, manifest)) = found.pop() {

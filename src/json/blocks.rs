@@ -19,6 +19,8 @@ pub struct Block<'a> {
     pub tag: &'a str,
     /// What stands between the fences, or up to the end of the text where nothing closes the block.
     pub text: &'a str,
+    /// The byte of the whole text that it begins with.
+    pub at: usize,
     /// The object or list that it is, if it is one.
     pub json: Option<Json>,
 }
@@ -37,12 +39,26 @@ pub fn json_in(text: &str) -> Option<Json> {
     Json::parse(text).ok().or_else(|| fenced(text).next())
 }
 
-/// Every object that an answer may mean: the whole of it, else those of the fenced blocks that are tagged json or not at all, in
-/// order. Who answers with several has to mean the same by all of them.
+/// Every object that an answer may mean, and what stands beside them: words, other blocks, JSON that is broken or no object.
+///
+/// The objects are the whole answer, else those of the fenced blocks that are tagged json or not at all, in order. Who answers with
+/// several has to mean the same by all of them.
 #[must_use]
-pub fn objects_in(text: &str) -> Vec<Json> {
-    let all: Vec<Json> = Json::parse(text).map_or_else(|_| fenced(text).collect(), |whole| vec![whole]);
-    all.into_iter().filter(|json| matches!(json.value, Value::Object(_))).collect()
+pub fn objects_and_rest(text: &str) -> (Vec<Json>, String) {
+    let is_object = |json: &Json| matches!(json.value, Value::Object(_));
+    if let Ok(whole) = Json::parse(text) {
+        return if is_object(&whole) { (vec![whole], String::new()) } else { (Vec::new(), text.to_owned()) };
+    }
+    let (mut objects, mut rest, mut at) = (Vec::new(), String::new(), 0);
+    for block in blocks(text).filter(Block::may_be_json) {
+        if let Some(json) = block.json.filter(is_object) {
+            objects.push(json);
+            rest.push_str(&text[at..block.at]);
+            at = block.at + block.text.len();
+        }
+    }
+    rest.push_str(&text[at..]);
+    (objects, rest)
 }
 
 fn fenced(text: &str) -> impl Iterator<Item = Json> {
@@ -107,12 +123,12 @@ impl<'a> Blocks<'a> {
         if !rest.is_empty() && !rest.starts_with(fence) {
             return None;
         }
-        let end = self.text.len() - rest.len();
+        let (begin, end) = (self.text.len() - body.len(), self.text.len() - rest.len());
         let closing = ticks(rest);
         // Where the next block begins without an end of this one, its fence is needed again.
         let is_next = rest[closing..].get(..4).is_some_and(|tag| tag.eq_ignore_ascii_case("json"));
         self.at = if is_next { end } else { end + closing };
-        Some(Block { tag, text: &body[..len], json: Some(json) })
+        Some(Block { tag, text: &body[..len], at: begin, json: Some(json) })
     }
 
     /// The block of the lines behind that of an opening fence.
@@ -132,7 +148,7 @@ impl<'a> Blocks<'a> {
         self.at = end + closing;
         let text = &self.text[begin..end];
         let json = Json::parse(text).ok().filter(|json| matches!(json.value, Value::Object(_) | Value::Array(_)));
-        Block { tag, text, json }
+        Block { tag, text, at: begin, json }
     }
 }
 
@@ -232,8 +248,21 @@ mod tests {
             ("```json\n{\"a\": 1}\n```json\n{\"a\": 2}\n```", vec![r#"{"a":1}"#, r#"{"a":2}"#]),
             ("```text\n{\"a\": 1}\n```\n```json\n[1]\n```\n```json\n{\"a\": 1, \"a\": 2}\n```", vec![]),
         ] {
-            let objects: Vec<String> = objects_in(text).iter().map(Json::stringify).collect();
+            let objects: Vec<String> = objects_and_rest(text).0.iter().map(Json::stringify).collect();
             assert_eq!(objects, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_the_objects() {
+        for (text, expected) in [
+            ("{\"a\": 1}", ""),
+            ("[{\"a\": 1}]", "[{\"a\": 1}]"),
+            ("é ```json {\"a\": 1} ``` {\"a\": 2}", "é ```json  ``` {\"a\": 2}"),
+            ("```json\n{\"a\": 1}\n```\n```json\n{a}\n```", "```json\n\n```\n```json\n{a}\n```"),
+            ("```\n{\"a\":\n1}\nx\n```", "```\n{\"a\":\n1}\nx\n```"),
+        ] {
+            assert_eq!(objects_and_rest(text).1, expected, "{text}");
         }
     }
 

@@ -245,6 +245,15 @@ pub(super) fn traced<T>(message: T, trace: &TraceHeaders) -> Request<T> {
     request
 }
 
+/// When the system asks a peer that said nothing whether its machine is still there: a call that waits for an answer would not notice
+/// that the network or the machine is gone. Pings of HTTP/2 would also notice a process that stands still, but servers of gRPC take more
+/// than two in five minutes of silence for an attack and close the connection.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+/// How long the system waits for the answer, each time.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// After how many questions without an answer the connection is lost.
+const KEEPALIVE_RETRIES: u32 = 3;
+
 /// An endpoint as every connection of Forge is set up: no Nagle delays, large windows, room for long error texts.
 ///
 /// The windows are fixed: with adaptive ones a connection begins with 64 KiB, and h2 takes some hundred small frames that
@@ -255,6 +264,9 @@ pub(super) fn traced<T>(message: T, trace: &TraceHeaders) -> Request<T> {
 pub fn endpoint(authority: &str) -> Result<Endpoint, tonic::transport::Error> {
     Ok(Endpoint::from_shared(format!("http://{authority}"))?
         .tcp_nodelay(true)
+        .tcp_keepalive(Some(KEEPALIVE_AFTER))
+        .tcp_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .tcp_keepalive_retries(Some(KEEPALIVE_RETRIES))
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(STREAM_WINDOW)
         .http2_max_header_list_size(MAX_HEADER_BYTES))

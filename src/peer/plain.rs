@@ -3,8 +3,11 @@
 //! A reply may hold several objects: a model repeats the form of answer that it was asked for, or thinks again. Those that hold what is
 //! looked for have to say the same. To pick one of them would be a guess, and a guess at a verdict is none: nobody knows which of two
 //! is the example.
+//!
+//! What stands beside these objects is not read as an answer. But where it says the contrary of a good verdict, as broken JSON, in another
+//! block, deeper in an object or in words, the good one may be the example: a pass needs more than that.
 
-use crate::json::blocks::objects_in;
+use crate::json::blocks::objects_and_rest;
 use crate::json::{Json, Value};
 use crate::wire::party::score_in_range;
 
@@ -41,8 +44,16 @@ pub(super) struct Spoken {
 /// # Errors
 /// Why there is none, with the beginning of the reply.
 pub(super) fn verdict_in(reply: &str) -> Result<Verdict, String> {
-    let verdicts = objects_in(reply).iter().filter_map(|object| verdict_of(object).transpose()).collect();
-    settle(reply, verdicts, "no verdict", "verdicts", |one: &Verdict, other| one.passed == other.passed)
+    let (objects, rest) = objects_and_rest(reply);
+    let verdicts = objects.iter().filter_map(|object| verdict_of(object).transpose()).collect();
+    let verdict = settle(reply, verdicts, "no verdict", "verdicts", |one: &Verdict, other| one.passed == other.passed)?;
+    if verdict.passed {
+        let beside = beside(&objects, &PASSED, &rest);
+        if PASSED.iter().any(|key| says(&beside, key, false)) {
+            return Err(quoted(reply, disagree("verdicts")));
+        }
+    }
+    Ok(verdict)
 }
 
 /// The verdict that an object holds; `None`: it holds none.
@@ -68,9 +79,33 @@ pub fn verdict_of(object: &Json) -> Result<Option<Verdict>, String> {
 /// # Errors
 /// Why that is not known, with the beginning of the reply.
 pub(super) fn input_in(reply: &str) -> Result<Spoken, String> {
-    let inputs = objects_in(reply).iter().filter_map(|object| spoken_of(object).transpose()).collect();
-    settle(reply, inputs, "no object with `input` or `goal_achieved`", "inputs", |one: &Spoken, other| {
+    let (objects, rest) = objects_and_rest(reply);
+    let inputs = objects.iter().filter_map(|object| spoken_of(object).transpose()).collect();
+    let nothing = "no object with `input` or `goal_achieved`";
+    let spoken = settle(reply, inputs, nothing, "inputs", |one: &Spoken, other| {
         (&one.input, one.is_last) == (&other.input, other.is_last)
+    })?;
+    let is_denied = says(&beside(&objects, &["input", "goal_achieved"], &rest), "goal_achieved", !spoken.is_last);
+    if is_denied { Err(quoted(reply, disagree("inputs"))) } else { Ok(spoken) }
+}
+
+/// What of a reply was not read: the `rest`, and the objects that hold none of the `keys` themselves.
+fn beside(objects: &[Json], keys: &[&str], rest: &str) -> String {
+    let unread = objects.iter().filter(|object| keys.iter().all(|key| object.get(key).is_none()));
+    unread.fold(rest.to_owned(), |text, object| text + "\n" + &object.stringify())
+}
+
+/// Whether a text gives a key the value `wanted`, in whatever form. A form to fill in, such as `true/false`, gives it none.
+fn says(text: &str, key: &str, wanted: bool) -> bool {
+    let is_mark = |c: char| c.is_whitespace() || "\"'`*\\".contains(c);
+    text.match_indices(key).any(|(at, _)| {
+        let is_whole = text[..at].chars().next_back().is_none_or(|before| !before.is_alphanumeric() && before != '_');
+        let behind = text[at + key.len()..].trim_start_matches(is_mark);
+        let Some(value) = behind.strip_prefix([':', '=']).filter(|_| is_whole) else { return false };
+        let value = value.trim_start_matches(is_mark);
+        let end = value.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(value.len());
+        let is_form = value[end..].trim_start_matches(is_mark).starts_with(['/', '|']);
+        value[..end].eq_ignore_ascii_case(if wanted { "true" } else { "false" }) && !is_form
     })
 }
 
@@ -106,16 +141,18 @@ fn settle<T>(
     what: &str,
     agree: impl Fn(&T, &T) -> bool,
 ) -> Result<T, String> {
-    let quoted = |why: String| {
-        let beginning: String = reply.chars().take(MAX_QUOTED).collect();
-        let rest = if beginning.len() < reply.len() { "…" } else { "" };
-        format!("{why}: {beginning:?}{rest}")
-    };
-    let mut found = found.into_iter().collect::<Result<Vec<T>, String>>().map_err(quoted)?;
+    let mut found = found.into_iter().collect::<Result<Vec<T>, String>>().map_err(|why| quoted(reply, why))?;
     if found.windows(2).any(|pair| !agree(&pair[0], &pair[1])) {
-        return Err(quoted(disagree(what)));
+        return Err(quoted(reply, disagree(what)));
     }
-    found.pop().ok_or_else(|| quoted(format!("its answer holds {nothing}")))
+    found.pop().ok_or_else(|| quoted(reply, format!("its answer holds {nothing}")))
+}
+
+/// Why a reply means nothing, with its beginning.
+fn quoted(reply: &str, why: String) -> String {
+    let beginning: String = reply.chars().take(MAX_QUOTED).collect();
+    let rest = if beginning.len() < reply.len() { "…" } else { "" };
+    format!("{why}: {beginning:?}{rest}")
 }
 
 fn disagree(what: &str) -> String {
@@ -134,6 +171,50 @@ mod tests {
         assert_eq!(verdict, Ok(Verdict { passed: true, reason: "b".to_owned(), score: Some(0.5) }));
         let verdict = verdict_in(r#"{"passed": false, "score": 7}"#);
         assert_eq!(verdict, Ok(Verdict { passed: false, reason: String::new(), score: None }));
+    }
+
+    /// A good verdict that the rest of the reply denies may be the example.
+    #[test]
+    fn what_stands_beside_a_verdict_may_deny_it() {
+        let good = "Like this:\n```json\n{\"passed\": true}\n```\nMine:\n";
+        for rest in [
+            r#"{"passed": false, "reason": "it is rude"}"#,
+            "```json\n{\"passed\": false, \"reason\": \"says \"no\" to me\"}\n```",
+            "```json5\n{passed: false}\n```",
+            "```python\n{'passed': False}\n```",
+            "```json\n[{\"passed\": false}]\n```",
+            "```json\n{\"verdict\": {\"passed\": false}}\n```",
+            "```json\n{\"text\": \"{\\\"pass\\\": false}\"}\n```",
+            "**passed**: false",
+            "passed = FALSE",
+        ] {
+            let why = verdict_in(&format!("{good}{rest}")).expect_err(rest);
+            assert!(why.starts_with("its answer holds verdicts that disagree: "), "{why}");
+        }
+        for rest in [
+            "It is not false that it passed.",
+            r#"{"passed": true}"#,
+            r#"{"passed": false/true}"#,
+            r#"{"passed": "false" | "true"}"#,
+            r#"{"bypassed": false, "passed_by": false}"#,
+            "passed: falsehoods were none",
+        ] {
+            assert_eq!(verdict_in(&format!("{good}{rest}")).map(|verdict| verdict.passed), Ok(true), "{rest}");
+        }
+        // What is deeper in an object that holds a verdict itself is about parts of the answer.
+        let parts = r#"{"passed": true, "criteria": [{"name": "polite", "passed": false}]}"#;
+        assert_eq!(verdict_in(parts).map(|verdict| verdict.passed), Ok(true));
+        // A bad verdict needs no more than one.
+        let bad = "{\"passed\": true} is the form.\n```json\n{\"passed\": false}\n```";
+        assert_eq!(verdict_in(bad).map(|verdict| verdict.passed), Ok(false));
+    }
+
+    #[test]
+    fn what_stands_beside_an_input_may_deny_it() {
+        let spoken = "```json\n{\"input\": \"on\"}\n```\n";
+        assert!(input_in(&format!("{spoken}{{\"goal_achieved\": true}}")).is_err());
+        assert!(input_in(&format!("{spoken}{{\"goal_achieved\": true/false}}")).is_ok());
+        assert!(input_in(&format!("{spoken}goal_achieved: false")).is_ok());
     }
 
     #[test]

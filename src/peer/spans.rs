@@ -4,6 +4,7 @@
 //! it. When a call is over, what belongs to it is read and forgotten. That there is no more is never guessed: either the agent confirms it,
 //! or the result says that nobody did.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -271,14 +272,14 @@ impl Awaited {
         drop(inner);
         let spans = u32::try_from(found.len()).unwrap_or(u32::MAX);
         found.sort_by_key(|kept| (kept.began, kept.arrival));
-        let asked: HashMap<String, Payload> = found.iter_mut().flat_map(|kept| kept.asked.drain(..)).collect();
+        let asked = by_call(found.iter_mut().flat_map(|kept| kept.asked.drain(..)));
         let tools = found.into_iter().filter_map(|kept| Some((kept.tool?, kept.began)));
         let (mut tool_calls, mut began_at): (Vec<ToolCall>, Vec<Timestamp>) =
             tools.map(|(tool, began)| (tool, Timestamp::try_from(began).unwrap_or_default())).unzip();
         for call in &mut tool_calls {
             // A span of a tool may hold none, or a single one without its name; the model's answer has them all.
             let is_unknown = matches!(call.params, Arguments::Unknown(_));
-            if let Some(params) = asked.get(&call.call_id).filter(|_| is_unknown) {
+            if let Some(Some(params)) = asked.get(&call.call_id).filter(|_| is_unknown) {
                 call.params = Arguments::Given(params.clone());
             }
         }
@@ -308,6 +309,22 @@ impl Drop for Awaited {
             inner.bytes -= trace.spans.values().map(Kept::bytes).sum::<usize>();
         }
     }
+}
+
+/// What a model asked for, by the id of the call; `None` where it asked for several things under one id, as models do that number their
+/// calls anew in each answer. A call without an id is known by nothing.
+fn by_call(asked: impl Iterator<Item = (String, Payload)>) -> HashMap<String, Option<Payload>> {
+    let mut known: HashMap<String, Option<Payload>> = HashMap::new();
+    for (id, arguments) in asked.filter(|(id, _)| !id.is_empty()) {
+        match known.entry(id) {
+            Entry::Vacant(free) => drop(free.insert(Some(arguments))),
+            Entry::Occupied(mut taken) if taken.get().as_ref().is_some_and(|other| *other != arguments) => {
+                taken.insert(None);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+    known
 }
 
 /// Ids for the calls that have none, or one that another has.

@@ -1,6 +1,6 @@
 //! Model turns of one call, as far as anybody can count them.
 //!
-//! An agent that reports its model turns is counted by those. Of any other one the rounds of calls are counted whose tools the daemon
+//! An agent that reports its model turns is counted by those, and by the highest number that a report or a call names. Of any other one the rounds of calls are counted whose tools the daemon
 //! answers: what a model asks for after it has read a result, it asks for in another turn. A round ends when the agent reports one of
 //! its calls as finished, and not when the daemon has sent the result: an agent that announces several calls at once may have sent
 //! the second one before it could read the result of the first. Where the calls say which model turn asked for them, that decides.
@@ -14,6 +14,8 @@ use crate::conversation::{AgentEventKind, ToolMode};
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     reported: u32,
+    /// The highest model turn that a call names; 0: none names one.
+    named: u32,
     rounds: u32,
     /// Ids of the calls of the round.
     round: HashSet<String>,
@@ -26,7 +28,7 @@ pub(super) struct Turns {
 /// How many model turns a call may take.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnLimit {
-    /// So many.
+    /// The number of turns.
     pub most: u32,
     /// What happens to the tools of the call.
     pub tool_mode: ToolMode,
@@ -35,8 +37,10 @@ pub struct TurnLimit {
 impl Turns {
     pub(super) fn take(&mut self, event: &AgentEventKind) {
         match event {
-            AgentEventKind::ModelTurn(_) => self.reported = self.reported.saturating_add(1),
+            // One that sums up several turns says by its number how many there were.
+            AgentEventKind::ModelTurn(turn) => self.reported = self.reported.saturating_add(1).max(turn.index),
             AgentEventKind::ToolStarted { call, model_turn, .. } => {
+                self.named = self.named.max(*model_turn);
                 let is_next = match (self.model_turn, *model_turn) {
                     (_, 0) | (0, _) => self.has_result,
                     (last, this) => last != this,
@@ -54,14 +58,19 @@ impl Turns {
         }
     }
 
+    /// The model turns that the agent tells of, by its reports and by its calls; 0: it tells of none.
+    const fn told(&self) -> u32 {
+        if self.reported > self.named { self.reported } else { self.named }
+    }
+
     /// Whether these are more than there may be.
     pub(super) const fn exceed(&self, limit: TurnLimit) -> bool {
         let counted = match limit.tool_mode {
-            _ if self.reported > 0 => self.reported,
+            // What rounds there are is a guess beside what the agent reports.
+            ToolMode::Stub if self.reported == 0 && self.rounds > self.named => self.rounds,
             // Of tools that really run nobody knows which of them were called at once, and of those that are only looked at there is
             // one round.
-            ToolMode::Live | ToolMode::RoutingOnly => 0,
-            ToolMode::Stub => self.rounds,
+            ToolMode::Stub | ToolMode::Live | ToolMode::RoutingOnly => self.told(),
         };
         counted > limit.most
     }
@@ -71,14 +80,36 @@ impl Turns {
         let most = limit.most;
         match limit.tool_mode {
             _ if self.reported > 0 => None,
-            ToolMode::Stub if self.exceed(limit) => Some(
+            ToolMode::Stub if self.rounds > self.named && self.exceed(limit) => Some(
                 "the agent reports no model turns, so the rounds of its tool calls were counted in their place"
                     .to_owned(),
             ),
-            ToolMode::Live => Some(format!(
+            ToolMode::Live if self.named == 0 => Some(format!(
                 "maxTurns: {most} is told to the agent and cannot be checked: it reports no model turns, and runs its own tools"
             )),
-            ToolMode::Stub | ToolMode::RoutingOnly => None,
+            ToolMode::Stub | ToolMode::Live | ToolMode::RoutingOnly => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::ModelTurn;
+
+    /// One report of several turns hides none of them.
+    #[test]
+    fn a_report_counts_as_many_turns_as_its_number_says() {
+        for (indexes, expected) in
+            [(&[1, 2, 3][..], 3), (&[0, 0, 0], 3), (&[20], 20), (&[3, 4], 4), (&[1, 1], 2), (&[u32::MAX, 1], u32::MAX)]
+        {
+            let mut turns = Turns::default();
+            for index in indexes {
+                turns.take(&AgentEventKind::ModelTurn(ModelTurn { index: *index, ..ModelTurn::default() }));
+            }
+            let limit = |most| TurnLimit { most, tool_mode: ToolMode::Live };
+            assert!(!turns.exceed(limit(expected)), "{indexes:?}");
+            assert!(turns.exceed(limit(expected - 1)), "{indexes:?}");
         }
     }
 }

@@ -20,8 +20,8 @@ use sha2::{Digest as _, Sha256};
 use super::LogClosed;
 use super::call::Call;
 use crate::conversation::{
-    AgentCard, AgentEvent, Description, Exchange, Failure, Invocation, JsonText, Message, ToolCall, ToolMode,
-    Transcript,
+    AgentCard, AgentEvent, Arguments, Description, Exchange, Failure, Invocation, JsonText, Message, ToolCall,
+    ToolMode, ToolOutcome, Transcript,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
@@ -331,18 +331,50 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
     pieces.add(asked.criteria.as_bytes());
     pieces.messages(asked.conversation);
     for call in asked.tool_calls {
-        // Logs of earlier versions do not hold the turn, and it is no other question for that.
-        let call = ToolCall { turn: 0, ..call.clone() };
-        pieces.add(&tool_call_to_proto(&call).encode_to_vec());
+        pieces.add(&tool_call_to_proto(&as_ever(call)).encode_to_vec());
     }
     pieces.add(asked.options.stringify().as_bytes());
     pieces.digest()
+}
+
+/// A call as logs of all versions hold it. Earlier ones know neither its turn, nor that arguments are unknown, nor that a tool was not
+/// run; it is no other question for that.
+fn as_ever(call: &ToolCall) -> ToolCall {
+    let params = match &call.params {
+        Arguments::Unknown(_) => Arguments::None,
+        known => known.clone(),
+    };
+    let outcome = call.outcome.clone().filter(|outcome| *outcome != ToolOutcome::NotRun);
+    ToolCall { turn: 0, params, outcome, ..call.clone() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conversation::ToolMode;
+
+    #[test]
+    fn a_question_is_the_same_in_logs_of_all_versions() {
+        let before = ToolCall {
+            call_id: "1".to_owned(),
+            name: "look".to_owned(),
+            params: Arguments::None,
+            outcome: None,
+            duration: None,
+            turn: 0,
+        };
+        let now = ToolCall {
+            params: Arguments::Unknown("its span holds none".to_owned()),
+            outcome: Some(ToolOutcome::NotRun),
+            turn: 3,
+            ..before.clone()
+        };
+        let text = |call: &ToolCall| tool_call_to_proto(&as_ever(call)).encode_to_vec();
+        assert_eq!(text(&now), text(&before));
+        let other = ToolCall { name: "take".to_owned(), ..now };
+        assert_ne!(text(&other), text(&before));
+    }
+
     use crate::json::Json;
     use crate::suite::stub::read_all;
 

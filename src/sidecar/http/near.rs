@@ -29,7 +29,8 @@ impl Kind {
         let first = value.get().as_bytes().first().copied().unwrap_or_default();
         match self {
             Self::Text => first == b'"',
-            Self::List => first == b'[',
+            // One that is no list is refused once it is read: it is told all the same.
+            Self::List => matches!(first, b'[' | b'{'),
             Self::Arguments => matches!(first, b'{' | b'"'),
             Self::Truth => matches!(first, b't' | b'f'),
             Self::Number => first == b'-' || first.is_ascii_digit(),
@@ -57,7 +58,20 @@ const RESPONSE: Known = Known {
 const TOOL_CALLS: Known = Known {
     setting: "--tool-calls-field",
     kind: Kind::List,
-    near: &["tool_calls", "tools", "calls", "message.tool_calls", "choices[0].message.tool_calls"],
+    near: &[
+        "toolCalls",
+        "tool_calls",
+        "tools",
+        "calls",
+        "function_calls",
+        "functionCalls",
+        "toolsUsed",
+        "tools_used",
+        "toolInvocations",
+        "tool_invocations",
+        "message.tool_calls",
+        "choices[0].message.tool_calls",
+    ],
 };
 const NAME: Known =
     Known { setting: "--tool-name-field", kind: Kind::Text, near: &["tool", "tool_name", "function.name", "function"] };
@@ -81,9 +95,11 @@ impl Fields {
     /// calls the first one of its kind is told.
     pub(super) fn near(&self, body: &[u8]) -> Vec<String> {
         let Ok(document) = serde_json::from_slice::<&RawValue>(body) else { return Vec::new() };
-        let mut found: Vec<String> = [(&self.response, RESPONSE), (&self.tool_calls, TOOL_CALLS)]
+        // Whoever wraps the answer wraps its tool calls with it.
+        let wrapped: Vec<FieldPath> = TOOL_CALLS.near.iter().filter_map(|near| self.response.beside(near)).collect();
+        let mut found: Vec<String> = [(&self.response, RESPONSE, &[][..]), (&self.tool_calls, TOOL_CALLS, &*wrapped)]
             .into_iter()
-            .filter_map(|(field, known)| told("its answer", field, &known, document))
+            .filter_map(|(field, known, more)| told("its answer", field, &known, more, document))
             .collect();
         let list = self.tool_calls.find(document).map(RawValue::get).unwrap_or_default();
         let calls: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
@@ -99,26 +115,39 @@ impl Fields {
             found.extend(
                 objects
                     .into_iter()
-                    .find_map(|(index, call)| told(&format!("{}[{index}]", self.tool_calls), field, &known, call)),
+                    .find_map(|(index, call)| told(&format!("{}[{index}]", self.tool_calls), field, &known, &[], call)),
             );
         }
         found
     }
 }
 
-/// What there is to say of one field in a document.
-fn told(place: &str, field: &FieldPath, known: &Known, document: &RawValue) -> Option<String> {
+/// What there is to say of one field in a document. `more`: further places where its value may stand.
+fn told(place: &str, field: &FieldPath, known: &Known, more: &[FieldPath], document: &RawValue) -> Option<String> {
     let is_there = |value: &&RawValue| value.get() != "null";
-    if field.find(document).as_ref().is_some_and(is_there) {
+    let found = field.find(document).filter(is_there);
+    // An empty list beside a full one says no more than none.
+    let is_empty = found.is_some_and(|value| matches!(known.kind, Kind::List) && is_empty_list(value));
+    if found.is_some() && !is_empty {
         return None;
     }
-    let fits = |path: &FieldPath| path.find(document).filter(is_there).is_some_and(|value| known.kind.holds(value));
+    let fits = |path: &FieldPath| {
+        let value = path.find(document).filter(is_there).filter(|value| known.kind.holds(value));
+        path != field && value.is_some_and(|value| !(is_empty && is_empty_list(value)))
+    };
     let spelt = field.spelt_otherwise(document).into_iter();
     let near = known.near.iter().filter_map(|near| near.parse::<FieldPath>().ok());
     let beside = known.near.iter().filter_map(|near| field.beside(near));
-    let near = spelt.chain(beside).chain(near).find(fits)?;
-    let setting = known.setting;
-    Some(format!("{place} has no field {field}, but {near}; forge-sidecar http {setting} {near} reads that"))
+    let near = spelt.chain(beside).chain(more.iter().cloned()).chain(near).find(fits)?;
+    let (setting, how) = (known.setting, if is_empty { "nothing in the" } else { "no" });
+    Some(format!("{place} has {how} field {field}, but {near}; forge-sidecar http {setting} {near} reads that"))
+}
+
+/// Whether a list or an object holds nothing.
+fn is_empty_list(value: &RawValue) -> bool {
+    let text = value.get();
+    let inside = text.strip_prefix(['[', '{']).and_then(|text| text.strip_suffix([']', '}']));
+    inside.is_some_and(|inside| inside.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -146,6 +175,12 @@ mod tests {
             ),
             (r#"{"response": null, "text": "x"}"#, "no field response, but text;"),
             (r#"{"response": "", "toolcalls": []}"#, "no field toolCalls, but toolcalls;"),
+            (r#"{"response": "", "function_calls": [{}]}"#, "no field toolCalls, but function_calls;"),
+            (r#"{"response": "", "tool_calls": {"look": {}}}"#, "no field toolCalls, but tool_calls;"),
+            (
+                r#"{"response": "", "toolCalls": [ ], "tool_calls": [1]}"#,
+                "nothing in the field toolCalls, but tool_calls;",
+            ),
             (
                 r#"{"response": "", "toolCalls": ["x", {"name": "a", "duration_ms": 3}]}"#,
                 "toolCalls[1] has no field durationMs, but duration_ms;",
@@ -156,5 +191,9 @@ mod tests {
         fields.response = "data.reply".parse().expect("a path");
         let told = near(&fields, r#"{"data": {"answer": "x"}}"#).concat();
         assert!(told.contains("no field data.reply, but data.answer;"), "{told}");
+        for name in ["toolCalls", "tool_calls"] {
+            let told = near(&fields, &format!(r#"{{"data": {{"reply": "x", "{name}": [1]}}}}"#)).concat();
+            assert!(told.contains(&format!("no field toolCalls, but data.{name};")), "{told}");
+        }
     }
 }

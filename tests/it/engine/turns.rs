@@ -132,6 +132,12 @@ async fn live_tools() {
     is_over(&run(TWO, vec![ModelTurn, ModelTurn, ModelTurn]).await, 2);
     is_answered(&run("", vec![ModelTurn; 20]).await);
 
+    let of_turn = |id, turn| [ToolOfTurn(id, turn), ToolEnd(id)];
+    is_over(&run(TWO, [of_turn("1", 1), of_turn("2", 2), of_turn("3", 3)].concat()).await, 2);
+    let named = run(TWO, [of_turn("1", 1), of_turn("2", 1), of_turn("3", 2)].concat()).await;
+    is_answered(&named);
+    assert!(named.of("a").warnings.is_empty(), "{:?}", named.of("a").warnings);
+
     let outcomes = run(TWO, ["1", "2", "3", "4"].into_iter().flat_map(live).collect()).await;
     is_answered(&outcomes);
     let told = &outcomes.of("a").warnings;
