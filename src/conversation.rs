@@ -477,7 +477,7 @@ pub enum Failure {
     Unreachable(String),
     /// The case asked for something this agent, or this daemon, cannot do; the agent was not called.
     Suite(String),
-    /// The agent took more model turns than the call may take, which are so many.
+    /// The agent took more model turns than this number, which is the most that the call may take.
     MaxTurns(u32),
     /// Somebody cancelled the run.
     Cancelled,

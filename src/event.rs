@@ -160,7 +160,7 @@ pub struct CallEnd {
     pub failure: Option<Failure>,
     /// The answer, where no event holds it as a whole.
     pub response: Option<String>,
-    /// What was said before the answer, between tool calls, of which the log holds no event.
+    /// What was said before the answer, between tool calls. The log holds no other event of it.
     pub commentary: String,
     /// Whether the agent called a tool after its answer, and said nothing then.
     pub is_before_a_call: bool,

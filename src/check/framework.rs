@@ -91,7 +91,7 @@ pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) ->
     claims.map(|(position, claim)| settled(claim, open_end, answer.judge(claim, replies.get(&position)))).collect()
 }
 
-/// Evaluates the claims of a case with checkpoints over a whole dialogue, of which at least one turn was answered.
+/// Evaluates the claims of a case with checkpoints over a whole dialogue. At least one turn was answered.
 ///
 /// Tools are looked for among the calls of all turns, text in the last answer; what must not be said must not be said in any
 /// of them. Who is asked is asked about the whole, with the last answer as the one to judge. `transcript` holds the calls of all

@@ -29,7 +29,7 @@ const MAX_DIFFERENCES: usize = 3;
 const MAX_CALLS: usize = 5;
 const MAX_ARGUMENTS: usize = 300;
 
-/// What a text has in place of the wanted ones, of which one would do; `text` is called `what`.
+/// What a text has in place of several wanted ones, any of which would do. `what`: how messages call the text.
 pub(super) fn of_text(wanted: &[&str], text: &str, what: &str) -> String {
     if text.trim().is_empty() {
         return beginning(text, what);

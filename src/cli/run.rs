@@ -776,7 +776,7 @@ async fn cancel(client: &Client, run_id: &str, progress: &Progress<'_>) {
     }
 }
 
-/// Prints the summary of each suite of which anything was run, and says what kept the run from going on.
+/// Prints the summary of each suite that was run at least in part, and says what kept the run from going on.
 fn tell(args: &RunArgs, run: &Run, given: &HashMap<String, String>, lines: &Lines) -> Result<(), CliError> {
     if run.error.is_none() || run.has_run_any() {
         summarise(args, run, given, lines)?;

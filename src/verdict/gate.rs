@@ -430,7 +430,7 @@ fn compare_all(
     (whole, compared)
 }
 
-/// What a comparison, one of so many `times`, means for the gate, in words. `suite`: empty for the whole.
+/// What a comparison means for the gate, in words. `suite`: empty for the whole; `times`: how many comparisons there are.
 fn told(
     suite: &str,
     compared: &RateComparison,
@@ -474,7 +474,7 @@ fn is_larger_drop(before: Tally, now: Tally, most: Rate) -> bool {
     drop * i128::from(MILLION) > i128::from(most.millionths()) * b * n
 }
 
-/// Compares cases that both runs judged, one of so many `times` that this is asked; `None`: there is none.
+/// Compares cases that both runs judged. `times`: how many such comparisons there are; `None`: no case was judged in both.
 fn compare(pairs: &[Pair], most: Rate, times: u32) -> Option<RateComparison> {
     let (mut before, mut now) = (Tally::default(), Tally::default());
     for (then, today) in pairs {

@@ -147,7 +147,7 @@ impl<'a> Wanted<'a> {
         self.found.iter().all(|found| found.as_ref().is_some_and(|(sign, _)| *sign == Sign::Path))
     }
 
-    /// The suite of which something may be a result, and what tells so. `None`: none, or one of which there is a newer one.
+    /// The suite that `then` may be a result of, and what tells so. `None`: it is of no suite, or a newer result is known.
     fn place_of(&self, then: &Identity<'_>) -> Option<(usize, Sign)> {
         let is_ours = self.suites.iter().any(|suite| suite.path == then.path);
         if !is_ours && is_there(then.path) {
@@ -168,14 +168,14 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Whether it is worth fetching a result, of which the ids of its cases are not known yet.
+    /// Whether a result is worth fetching. The ids of its cases are not known before that.
     fn wants(&self, suite: &SuiteInfo) -> bool {
         let then = suite.identity(Vec::new());
         let same = |wanted: &Identity<'_>| wanted.path == then.path || wanted.file_hash == then.file_hash;
         if self.suites.iter().any(same) {
             return self.place_of(&then).is_some();
         }
-        // Its cases may say that it is one of which there is nothing else.
+        // Its cases may show that it is of a suite that has no result yet.
         let may_be = |wanted: &Identity<'_>| {
             wanted.sign(&Identity { ids: wanted.ids.clone(), ..then.clone() }) == Some(Sign::Cases)
         };
