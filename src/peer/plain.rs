@@ -50,7 +50,7 @@ pub(super) fn verdict_in(reply: &str) -> Result<Verdict, String> {
     if verdict.passed {
         let beside = beside(&objects, &PASSED, &rest);
         if PASSED.iter().any(|key| says(&beside, key, false)) {
-            return Err(quoted(reply, disagree("verdicts")));
+            return Err(quoted(reply, &disagree("verdicts")));
         }
     }
     Ok(verdict)
@@ -86,7 +86,7 @@ pub(super) fn input_in(reply: &str) -> Result<Spoken, String> {
         (&one.input, one.is_last) == (&other.input, other.is_last)
     })?;
     let is_denied = says(&beside(&objects, &["input", "goal_achieved"], &rest), "goal_achieved", !spoken.is_last);
-    if is_denied { Err(quoted(reply, disagree("inputs"))) } else { Ok(spoken) }
+    if is_denied { Err(quoted(reply, &disagree("inputs"))) } else { Ok(spoken) }
 }
 
 /// What of a reply was not read: the `rest`, and the objects that hold none of the `keys` themselves.
@@ -141,15 +141,15 @@ fn settle<T>(
     what: &str,
     agree: impl Fn(&T, &T) -> bool,
 ) -> Result<T, String> {
-    let mut found = found.into_iter().collect::<Result<Vec<T>, String>>().map_err(|why| quoted(reply, why))?;
+    let mut found = found.into_iter().collect::<Result<Vec<T>, String>>().map_err(|why| quoted(reply, &why))?;
     if found.windows(2).any(|pair| !agree(&pair[0], &pair[1])) {
-        return Err(quoted(reply, disagree(what)));
+        return Err(quoted(reply, &disagree(what)));
     }
-    found.pop().ok_or_else(|| quoted(reply, format!("its answer holds {nothing}")))
+    found.pop().ok_or_else(|| quoted(reply, &format!("its answer holds {nothing}")))
 }
 
 /// Why a reply means nothing, with its beginning.
-fn quoted(reply: &str, why: String) -> String {
+fn quoted(reply: &str, why: &str) -> String {
     let beginning: String = reply.chars().take(MAX_QUOTED).collect();
     let rest = if beginning.len() < reply.len() { "…" } else { "" };
     format!("{why}: {beginning:?}{rest}")

@@ -599,6 +599,29 @@ mod tests {
         assert_eq!(seen, given);
     }
 
+    /// Models that number their calls anew in each answer ask for several things under one id.
+    #[tokio::test(start_paused = true)]
+    async fn an_id_that_is_used_twice_tells_nothing() {
+        let inbox = Arc::new(Inbox::default());
+        let call = inbox.expect(TRACE, id(1), "one");
+        let params = |text: &str| Payload::Json(JsonText::new(text).expect("JSON"));
+        let bare = |call_id| ToolCall { params: Arguments::Unknown("none".to_owned()), ..tool("air", call_id) };
+        let asks = |number, asked: &[(&str, &str)]| {
+            let asked = asked.iter().map(|(call_id, text)| ((*call_id).to_owned(), params(text))).collect();
+            SeenSpan { asked, ..span(number, 1, None) }
+        };
+        inbox.take([
+            asks(2, &[("call_0", r#"{"city": "Delhi"}"#), ("call_1", "{}"), ("", r#"{"city": "Nice"}"#)]),
+            span(3, 1, Some(bare("call_0"))),
+            asks(4, &[("call_0", r#"{"city": "Paris"}"#), ("call_1", "{}")]),
+            span(5, 1, Some(bare("call_1"))),
+            span(6, 1, Some(bare(""))),
+        ]);
+        let read = call.read(true, Duration::ZERO).await;
+        let seen: Vec<_> = read.tool_calls.into_iter().map(|call| call.params.given().cloned()).collect();
+        assert_eq!(seen, [None, Some(params("{}")), None]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_circle_of_spans_ends() {
         let inbox = Arc::new(Inbox::default());
