@@ -18,6 +18,7 @@ use super::status::chain;
 use crate::bundle::BundleError;
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
+use crate::limits::WAITING_EVENTS;
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
@@ -37,9 +38,6 @@ use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
-
-/// Events of a run that wait to be stored; the run waits when there are more.
-const UNSTORED_EVENTS: usize = 1024;
 
 /// Owns the runs of a daemon.
 #[derive(Debug)]
@@ -363,7 +361,7 @@ impl Manager {
         let mut done = Done { events: run.last_sequence, results, ..Done::default() };
         let mut after = 0;
         loop {
-            let events = self.store.read(&run.run_id, after, UNSTORED_EVENTS).await?;
+            let events = self.store.read(&run.run_id, after, WAITING_EVENTS).await?;
             let Some(last) = events.last() else { return Ok((done, grouper)) };
             after = last.event.sequence;
             for stored in &events {
@@ -405,7 +403,7 @@ impl Manager {
             let waited = Duration::try_from(waited).ok().filter(|_| job.done.events == 0);
             telemetry.metrics.run_begins(waited);
             let mut told = Told { telemetry: telemetry.clone(), is_replay: job.run.spec.replay.is_some(), grouper };
-            let (events, drafts) = mpsc::channel(UNSTORED_EVENTS);
+            let (events, drafts) = mpsc::channel(WAITING_EVENTS);
             let executed = AssertUnwindSafe(execute(job, events, farewells, control)).catch_unwind();
             let stored = AssertUnwindSafe(write_log(&store, &run_id, drafts, &mut told)).catch_unwind();
             let (stored, executed) = tokio::join!(stored, executed);
@@ -498,7 +496,7 @@ async fn evidence(store: &Arc<Store>, replay: &Replay, suites: &[Arc<Suite>]) ->
     let mut index = Index::default();
     let mut after = 0;
     loop {
-        let events = store.read(run_id, after, UNSTORED_EVENTS).await?;
+        let events = store.read(run_id, after, WAITING_EVENTS).await?;
         let Some(last) = events.last() else { break };
         after = last.event.sequence;
         for stored in &events {
@@ -527,7 +525,7 @@ async fn events_of(
     let mut found = Vec::new();
     let mut after = first.saturating_sub(1);
     while after < last {
-        let most = usize::try_from(last - after).unwrap_or(UNSTORED_EVENTS).min(UNSTORED_EVENTS);
+        let most = usize::try_from(last - after).unwrap_or(WAITING_EVENTS).min(WAITING_EVENTS);
         let events = store.read(run_id, after, most).await?;
         let Some(newest) = events.last() else { break };
         after = newest.event.sequence;
@@ -570,7 +568,7 @@ async fn write_log(
     told: &mut Told,
 ) -> Result<(), StoreError> {
     let mut batch = Vec::new();
-    while drafts.recv_many(&mut batch, UNSTORED_EVENTS).await > 0 {
+    while drafts.recv_many(&mut batch, WAITING_EVENTS).await > 0 {
         let began = Instant::now();
         let events = store.append(run_id, &mut batch).await?;
         told.telemetry.metrics.events_stored(began.elapsed());

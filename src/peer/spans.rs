@@ -12,16 +12,10 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::stream::MAX_TOOL_CALLS;
 use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
+use crate::limits::{SPAN_AGE, SPAN_BYTES, SPANS, TOOL_CALLS};
 use crate::trace::{SpanId, TraceId};
 
-/// Most spans that are kept, of all calls.
-const MAX_SPANS: usize = 200_000;
-/// Most bytes of arguments and results that are kept, of all calls.
-const MAX_BYTES: usize = 64 << 20;
-/// A span that belongs to no call by then is forgotten.
-const MAX_AGE: Duration = Duration::from_mins(10);
 /// How often old spans are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Longest arguments that are compared, in bytes.
@@ -150,7 +144,7 @@ impl Inner {
             return None;
         }
         let bytes = size_of(span.tool.as_ref(), &span.asked);
-        if self.spans >= MAX_SPANS || self.bytes + bytes > MAX_BYTES {
+        if self.spans >= SPANS || self.bytes + bytes > SPAN_BYTES {
             trace.lose(now);
             return Some(false);
         }
@@ -177,13 +171,13 @@ impl Inner {
         self.swept = Some(now);
         let (mut spans, mut bytes) = (0, 0);
         for trace in self.traces.values_mut() {
-            if !trace.spans.values().any(|kept| now > kept.at + MAX_AGE) {
+            if !trace.spans.values().any(|kept| now > kept.at + SPAN_AGE) {
                 continue;
             }
             let owned = trace.owned();
             let mut oldest = None;
             trace.spans.retain(|id, kept| {
-                let is_old = now > kept.at + MAX_AGE && !owned.contains(id);
+                let is_old = now > kept.at + SPAN_AGE && !owned.contains(id);
                 if is_old {
                     oldest = Some(oldest.map_or(kept.at, |oldest: Instant| oldest.max(kept.at)));
                     spans += 1;
@@ -283,10 +277,10 @@ impl Awaited {
                 call.params = Arguments::Given(params.clone());
             }
         }
-        if tool_calls.len() > MAX_TOOL_CALLS {
-            dropped = dropped.saturating_add(u32::try_from(tool_calls.len() - MAX_TOOL_CALLS).unwrap_or(u32::MAX));
-            tool_calls.truncate(MAX_TOOL_CALLS);
-            began_at.truncate(MAX_TOOL_CALLS);
+        if tool_calls.len() > TOOL_CALLS {
+            dropped = dropped.saturating_add(u32::try_from(tool_calls.len() - TOOL_CALLS).unwrap_or(u32::MAX));
+            tool_calls.truncate(TOOL_CALLS);
+            began_at.truncate(TOOL_CALLS);
         }
         number(&mut tool_calls);
         let waited = if confirmed { Duration::ZERO } else { began.elapsed() };
@@ -536,7 +530,7 @@ mod tests {
     async fn what_is_lost_is_known() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
-        let large = Arguments::Given(Payload::Malformed("x".repeat(MAX_BYTES)));
+        let large = Arguments::Given(Payload::Malformed("x".repeat(SPAN_BYTES)));
         assert_eq!(inbox.take([span(2, 1, Some(ToolCall { params: large, ..tool("large", "") }))]), (0, 1));
         inbox.take([span(3, 1, Some(tool("small", "")))]);
         let read = call.read(true, Duration::ZERO).await;
@@ -544,7 +538,7 @@ mod tests {
         // What is too old is forgotten, and whoever may have missed it is told.
         let call = inbox.expect(TRACE, id(4), "two");
         inbox.take([span(5, 77, Some(tool("old", "")))]);
-        tokio::time::sleep(MAX_AGE + SWEEP).await;
+        tokio::time::sleep(SPAN_AGE + SWEEP).await;
         let young = inbox.expect(TRACE, id(6), "three");
         inbox.take([span(7, 6, Some(tool("young", "")))]);
         assert_eq!(call.read(true, Duration::ZERO).await.dropped, 1);

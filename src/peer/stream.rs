@@ -13,15 +13,12 @@ use crate::conversation::{
     AgentEvent, AgentEventKind, Exchange, Failure, FinishReason, Finished, Message, ToolCall, ToolMode, ToolOutcome,
     Transcript, Usage,
 };
+use crate::limits::{CALL_BYTES, TOOL_CALLS};
 
-/// Most bytes that the events of one call may add up to.
-pub const MAX_CALL_BYTES: usize = 64 << 20;
 /// What each event counts besides its bytes, so that a flood of empty ones is bounded too.
 const EVENT_OVERHEAD: usize = 64;
 /// Most calls whose arguments are odd that are told.
 const MAX_ODD: usize = 10;
-/// Most tool calls in one call of an agent.
-pub const MAX_TOOL_CALLS: usize = 10_000;
 
 /// What is told of an agent that said nothing after its last tool call.
 pub const NOTHING_BEHIND: &str =
@@ -131,8 +128,8 @@ impl Recording {
         }
         self.events += 1;
         self.bytes = self.bytes.saturating_add(bytes).saturating_add(EVENT_OVERHEAD);
-        if self.bytes > MAX_CALL_BYTES {
-            return Err(format!("the call sent more than {MAX_CALL_BYTES} bytes"));
+        if self.bytes > CALL_BYTES {
+            return Err(format!("the call sent more than {CALL_BYTES} bytes"));
         }
         self.check_number(event.seq)?;
         self.duration = at;
@@ -303,8 +300,8 @@ impl Recording {
         if self.by_id.contains_key(&call.call_id) {
             return Err(format!("two tool calls have the call_id {:?}", call.call_id));
         }
-        if self.tool_calls.len() >= MAX_TOOL_CALLS {
-            return Err(format!("more than {MAX_TOOL_CALLS} tool calls in one turn"));
+        if self.tool_calls.len() >= TOOL_CALLS {
+            return Err(format!("more than {TOOL_CALLS} tool calls in one turn"));
         }
         self.by_id.insert(call.call_id.clone(), self.tool_calls.len());
         self.tool_calls.push(call.clone());

@@ -29,7 +29,7 @@ use crate::peer::stream::{NOTHING_BEHIND, Recording};
 use crate::suite::Suite;
 use crate::suite::identity::{Identity, pair};
 use crate::suite::stub::Stub;
-use crate::verdict::{Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{Blame, CaseResult, Cause, LEFT_OUT, Outcome};
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
 use crate::wire::party::{Judgement, NextInput};
 pub use index::Index;
@@ -141,7 +141,13 @@ impl Evidence {
         };
         let (cause, blame) = (Cause::Cancelled, Blame::Daemon);
         let result = CaseResult::without_assertions(ended.outcome, cause, blame, said, Transcript::default());
-        CaseResult { cause: ended.cause, blame: ended.blame, ..result }
+        // What failing fast left out may have been judged by a failure that is none any more: nothing else can tell about it now.
+        let may_count = ended.outcome == Outcome::Skipped && error != LEFT_OUT && !ended.replayed;
+        if may_count && ended.cause.is_none() {
+            result
+        } else {
+            CaseResult { cause: ended.cause, blame: ended.blame, ..result }
+        }
     }
 
     /// The agent as it was, which could do whatever it was asked to do.

@@ -2,7 +2,8 @@
 //!
 //! A suite is its path: two files may be about one tool, and two folders may hold files of one name. Where no path is the
 //! same, a file was moved, renamed or edited, or the run was started somewhere else; then the same bytes are the same suite,
-//! and else the cases say which it is. Each earlier suite is one suite of now at most.
+//! and else the cases say which it is. A path alone says little where not one case is shared: two projects may hold files of one
+//! path. Each earlier suite is one suite of now at most.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -27,7 +28,7 @@ pub struct Identity<'a> {
 /// What tells that two suites are one, the surest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sign {
-    /// They have the same path.
+    /// They have the same path, and nothing denies it.
     Path,
     /// They have the same bytes.
     Hash,
@@ -35,8 +36,18 @@ pub enum Sign {
     Cases,
     /// Their tools are named after their files, which differ, and they share at least half of their cases.
     Renamed,
+    /// They have the same path, and neither the bytes nor a case: every case was renamed, or it is a file of another project.
+    PathAlone,
     /// They are of the same tool and tier, and share nothing: every case was renamed.
     Tool,
+}
+
+impl Sign {
+    /// Whether there is something in both that is the same, not only the place or the name that somebody gave it.
+    #[must_use]
+    pub fn is_of_content(self) -> bool {
+        !matches!(self, Self::PathAlone | Self::Tool)
+    }
 }
 
 /// How sure it is that two suites are one: the lesser, the surer.
@@ -61,13 +72,19 @@ impl Identity<'_> {
     #[must_use]
     pub fn sign(&self, then: &Identity<'_>) -> Option<Sign> {
         let same = |now: &str, then: &str| !now.is_empty() && now == then;
-        if same(self.path, then.path) {
+        if same(self.path, then.path) && !self.is_stranger_to(then) {
             return Some(Sign::Path);
         }
         if same(self.file_hash, then.file_hash) {
             return Some(Sign::Hash);
         }
         self.kinship_by_cases(then, shared(self, then)).map(|(sign, ..)| sign)
+    }
+
+    /// Whether both tell their cases, and share neither a case nor the bytes.
+    fn is_stranger_to(&self, then: &Identity<'_>) -> bool {
+        let is_told = !self.ids.is_empty() && !then.ids.is_empty();
+        is_told && self.file_hash != then.file_hash && shared(self, then) == 0
     }
 
     fn kinship_by_cases(&self, then: &Identity<'_>, shared: usize) -> Option<Kinship> {
@@ -77,6 +94,7 @@ impl Identity<'_> {
         let sign = match (fits(self.tool_name, then.tool_name), shared) {
             _ if then.tier.is_some_and(|then| self.tier != Some(then)) => return None,
             (true, 1..) => Sign::Cases,
+            (_, 0) if !then.path.is_empty() && self.path == then.path => Sign::PathAlone,
             (true, 0) if !then.tool_name.is_empty() => Sign::Tool,
             (false, 1..) if 2 * shared >= most && is_named_after_file(self) && is_named_after_file(then) => {
                 Sign::Renamed
@@ -129,7 +147,8 @@ fn pair_by(
     known.remove("");
     let mut kin = Vec::new();
     for (position, suite) in now.iter().enumerate().filter(|(position, _)| pairs[*position].is_none()) {
-        for earlier in known.get(&text(suite)).into_iter().flatten() {
+        let same = known.get(&text(suite)).into_iter().flatten();
+        for earlier in same.filter(|earlier| sign == Sign::Hash || !suite.is_stranger_to(&then[**earlier])) {
             kin.push((Reverse(common_end(suite.path, then[*earlier].path)), position, *earlier));
         }
     }
@@ -199,6 +218,17 @@ mod tests {
         assert_eq!(named("evals/fast.golden.json", "fast", &["a", "b", "x"]), Some((0, Sign::Renamed)));
         assert_eq!(named("evals/fast.golden.json", "fast", &["a", "x", "y"]), None);
         assert_eq!(named("evals/fast.golden.json", "speed", &["a", "b", "c"]), None, "it is about another tool");
+    }
+
+    #[test]
+    fn a_path_alone_is_a_weak_sign() {
+        let then = [suite("evals/s", "1", "s", &["theirs"]), suite("old/s", "2", "s", &["ours"])];
+        let now = [suite("evals/s", "3", "s", &["ours"])];
+        assert_eq!(paired(&now, &then), [Some((1, Sign::Cases))], "moved into a place where another suite stood");
+        assert_eq!(paired(&now, &then[..1]), [Some((0, Sign::PathAlone))], "nothing is surer");
+        assert_eq!(now[0].sign(&then[0]), Some(Sign::PathAlone));
+        assert_eq!(now[0].sign(&suite("evals/s", "", "", &[])), Some(Sign::Path), "nobody told the cases");
+        assert!(Sign::Cases.is_of_content() && !Sign::PathAlone.is_of_content());
     }
 
     #[test]

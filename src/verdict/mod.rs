@@ -327,8 +327,8 @@ pub enum Standing {
     LeftOut,
 }
 
-/// Why a case was left out.
-const LEFT_OUT: &str = "not run: it could not have changed what comes of the gate";
+/// Why a case was [left out](CaseResult::left_out).
+pub const LEFT_OUT: &str = "not run: it could not have changed what comes of the gate";
 
 impl CaseResult {
     /// A case that ended before anything was asserted.

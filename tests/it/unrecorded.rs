@@ -94,8 +94,9 @@ fn what_failing_fast_and_cancelling_left_out() {
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     it.place.write("t.jsonl", &three("you"));
     let (ended, cases) = it.regrade(&run, &["t.jsonl"]);
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, Some(3), "two of three were never asked: {}{}", ended.stdout, ended.stderr);
     assert_eq!([0, 1, 2].map(|at| text(&cases[at], "outcome")), ["passed", "skipped", "skipped"]);
+    assert_eq!([1, 2].map(|at| text(&cases[at], "cause")), ["cancelled"; 2]);
     let expected = format!("not run in the run {run} either: another case did not pass (--fail-fast)");
     assert_eq!(text(&cases[2], "error"), expected);
 

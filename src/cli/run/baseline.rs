@@ -154,7 +154,7 @@ impl<'a> Wanted<'a> {
             return None;
         }
         let signs = self.suites.iter().enumerate().filter_map(|(place, suite)| Some((suite.sign(then)?, place)));
-        let (sign, place) = signs.filter(|(sign, _)| *sign != Sign::Tool).min()?;
+        let (sign, place) = signs.filter(|(sign, _)| sign.is_of_content()).min()?;
         let is_surer = self.found[place].as_ref().is_none_or(|(known, _)| sign < *known);
         is_surer.then_some((place, sign))
     }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::field::FieldPath;
 use super::fields::Fields;
-use crate::peer::stream::MAX_TOOL_CALLS;
+use crate::limits::TOOL_CALLS;
 use crate::wire::agent::tool_call_finished::Outcome;
 use crate::wire::agent::{Fault, FaultOrigin, Json, json};
 
@@ -50,8 +50,8 @@ impl Fields {
         let field = &self.tool_calls;
         let items: Vec<&RawValue> = serde_json::from_str(list.get())
             .map_err(|_| format!("JSON whose field {field} is {}, not a list", kind(list)))?;
-        if items.len() > MAX_TOOL_CALLS {
-            return Err(format!("{} tool calls, which is more than {MAX_TOOL_CALLS}", items.len()));
+        if items.len() > TOOL_CALLS {
+            return Err(format!("{} tool calls, which is more than {TOOL_CALLS}", items.len()));
         }
         let read = |(index, item): (usize, &&RawValue)| {
             self.call(item).map_err(|problem| format!("JSON whose field {field}[{index}]{problem}"))
@@ -215,7 +215,7 @@ mod tests {
             let error = Fields::default().answer(body.as_bytes()).expect_err(body);
             assert!(error.contains(problem), "{body}: {error}");
         }
-        let many = format!(r#"{{"response": "", "toolCalls": [{}"a"]}}"#, "\"a\",".repeat(MAX_TOOL_CALLS));
+        let many = format!(r#"{{"response": "", "toolCalls": [{}"a"]}}"#, "\"a\",".repeat(TOOL_CALLS));
         assert!(Fields::default().answer(many.as_bytes()).is_err());
         assert!(Fields::default().answer(b"{\"response\": \"\xff\"}").is_err());
     }

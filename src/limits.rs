@@ -1,0 +1,134 @@
+//! What others can make Forge hold, wait for or work at, each with its limit, in one table.
+//!
+//! A limit stands here if somebody else chooses how much there is: a client, a suite, a script, an agent. Its constant is what the
+//! code uses, and the row is what `docs/limits.md` shows; a test holds the two together. What a limit is for, why it is as high as it
+//! is, and what happens at its end are parts of it: a limit of which one of them is missing does not compile.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// One limit, for people.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    /// Name of the constant.
+    pub name: &'static str,
+    /// What is limited.
+    pub what: &'static str,
+    /// How much there may be.
+    pub most: String,
+    /// Why so much and no more.
+    pub reason: &'static str,
+    /// What happens at its end.
+    pub end: &'static str,
+}
+
+/// Declares limits: each is a constant, and a row of [`table`].
+macro_rules! limits {
+    ($($name:ident: $type:ty = $most:expr, $unit:ident; $what:literal, $reason:literal, $end:literal;)+) => {
+        $(#[doc = concat!("Most there may be of ", $what, ". At its end: ", $end, ".")]
+        pub const $name: $type = $most;)+
+
+        /// All limits, in the order in which they stand in the file.
+        #[must_use]
+        pub fn table() -> Vec<Limit> {
+            vec![$(Limit {
+                name: stringify!($name),
+                what: $what,
+                most: $unit($name),
+                reason: $reason,
+                end: $end,
+            },)+]
+        }
+    };
+}
+
+limits! {
+    CALL_BYTES: usize = 64 << 20, bytes;
+        "what an agent sends in one call, an event counting 64 bytes besides its own",
+        "no answer that anybody reads is longer",
+        "the call ends as a violation of the protocol, and the agent is to blame";
+    TOOL_CALLS: usize = 10_000, count;
+        "tool calls in one call of an agent",
+        "an agent in a loop stops before that",
+        "the call ends as a violation of the protocol, and the agent is to blame";
+    SPANS: usize = 200_000, count;
+        "spans kept as evidence, of all calls together",
+        "each waits only until its call is over",
+        "further spans are dropped, and calls that wait for theirs cannot be judged by them";
+    SPAN_BYTES: usize = 64 << 20, bytes;
+        "arguments and results in spans kept as evidence, of all calls together",
+        "each waits only until its call is over",
+        "further spans are dropped, and calls that wait for theirs cannot be judged by them";
+    SPAN_AGE: Duration = Duration::from_mins(10), time;
+        "time that a span is kept that belongs to no call",
+        "instrumentations send them within seconds",
+        "it is forgotten";
+    WAITING_EVENTS: usize = 1_024, count;
+        "events of one run on their way to the store",
+        "a burst of an agent does not wait for the disk",
+        "the engine waits, and with it the agents of that run";
+}
+
+/// A number of bytes as people write it.
+fn bytes(number: impl TryInto<u64>) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    match number {
+        _ if number >= 1 << 30 && number.is_multiple_of(1 << 30) => format!("{} GiB", number >> 30),
+        _ if number >= 1 << 20 && number.is_multiple_of(1 << 20) => format!("{} MiB", number >> 20),
+        _ if number >= 1 << 10 && number.is_multiple_of(1 << 10) => format!("{} KiB", number >> 10),
+        _ => format!("{number} bytes"),
+    }
+}
+
+/// A number as people write it.
+fn count(number: impl TryInto<u64>) -> String {
+    let digits = number.try_into().unwrap_or(u64::MAX).to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A time as people write it.
+fn time(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
+/// The table as `docs/limits.md` has it.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = String::from("| what | most | why | at its end |\n| --- | --- | --- | --- |\n");
+    for Limit { what, most, reason, end, .. } in table() {
+        let _ = writeln!(text, "| {what} | {most} | {reason} | {end} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compares with the page, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test the_page_shows_every_limit`, and look at what changed.
+    #[test]
+    fn the_page_shows_every_limit() {
+        const MARK: &str = "<!-- made from src/limits.rs -->\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/limits.md");
+        let page = std::fs::read_to_string(path).expect("the page");
+        let (head, shown) = page.split_once(MARK).expect("the mark in the page");
+        if std::env::var_os("FORGE_WRITE_GOLDEN").is_some() {
+            std::fs::write(path, format!("{head}{MARK}{}", markdown())).expect("the page is written");
+            return;
+        }
+        assert_eq!(shown, markdown(), "docs/limits.md is older than src/limits.rs");
+    }
+
+    #[test]
+    fn numbers_are_those_of_people() {
+        assert_eq!([count(7_u32), count(1_024_usize), count(1_234_567_u64)], ["7", "1,024", "1,234,567"]);
+        assert_eq!([bytes(1_usize << 20), bytes(3_u64 << 30), bytes(1_500_u32)], ["1 MiB", "3 GiB", "1500 bytes"]);
+    }
+}
