@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint rust-test python-test typescript-test proto-lint build bench chaos clean
+.PHONY: help demo test lint rust-test python-test typescript-test proto-lint build attacks bench chaos clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ bench: ## Measure: the pure core, and the programs as they are used
 
 chaos: ## Kill the daemon 200 times during a run of 2,000 cases, and see that nothing is lost
 	FORGE_CHAOS_KILLS=200 FORGE_CHAOS_CASES=2000 cargo test --locked --test it -- chaos --nocapture
+
+attacks: ## The long tests: hostile agents, clients, suites and machines, one after the other
+	scripts/setup-python.sh
+	cargo test --locked --test it -- --ignored --test-threads=1 --nocapture
 
 clean: ## Remove everything that was built or set up
 	rm -rf target
