@@ -12,6 +12,7 @@
 //! generated code. [`daemon`] serves, [`sidecar`] stands in for agents, [`cli`] is what people type.
 
 pub mod limits;
+pub mod work;
 pub mod json;
 pub mod trace;
 pub mod conversation;

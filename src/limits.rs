@@ -67,6 +67,26 @@ limits! {
         "events of one run on their way to the store",
         "a burst of an agent does not wait for the disk",
         "the engine waits, and with it the agents of that run";
+    WORK_THREADS: usize = 64, count;
+        "threads for work whose size others choose, such as judging",
+        "the system shares the processors among them, and prefers the runtime to them",
+        "it waits, and those who have some take turns";
+    WORK_AT_ONCE: usize = 8, count;
+        "pieces of such work that are done at the same time for one run",
+        "the others find threads, too",
+        "it waits for the run's own";
+    WORK_WAITING: usize = 65_536, count;
+        "pieces of such work that wait, of all runs together",
+        "each is a case in flight",
+        "there is no answer, and the daemon is to blame";
+    WORK_MEMORY: usize = 256 << 20, bytes;
+        "memory that such work is expected to take at the same time",
+        "arguments of tools take ten times their text when they are read",
+        "what wants more waits; what wants all of it is done alone";
+    JUDGING_CPU: Duration = Duration::from_secs(10), time;
+        "CPU time of all assertions of a case on one answer",
+        "people's suites take milliseconds, and a pattern that never ends 250 of them",
+        "what was not looked at has decided nothing: it is errored";
 }
 
 /// A number of bytes as people write it.
