@@ -88,9 +88,9 @@ fn labels_line(labels: &Labels) -> String {
     clip(&printable(&shown.collect::<Vec<_>>().join(" | ")), MAX_ERROR)
 }
 
-/// The summary of one suite, with a line break at its end.
+/// The summary of one suite, with a line break at its end. `path`: what tells it from another suite of the same name.
 #[must_use]
-pub fn summary(suite: &SuiteInfo, lines: &[&Line], warnings: &[String], look: Look) -> String {
+pub fn summary(suite: &SuiteInfo, path: Option<&str>, lines: &[&Line], warnings: &[String], look: Look) -> String {
     let mut out = String::new();
     let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier.name());
     let rule = RULE.min(look.width);
@@ -98,6 +98,9 @@ pub fn summary(suite: &SuiteInfo, lines: &[&Line], warnings: &[String], look: Lo
     let rest = "═".repeat(rule.saturating_sub(title.width()).max(3));
     let bold = look.style(Style::new().bold());
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
+    if let Some(path) = path {
+        let _ = writeln!(out, "  {}", clip(&printable(path), rule.saturating_sub(2)));
+    }
     let columns = Columns::of(lines, look.width);
     if let Some(comparison) = &suite.comparison {
         let by_id: HashMap<&str, &Line> = lines.iter().rev().map(|line| (line.id.as_str(), *line)).collect();
@@ -317,7 +320,8 @@ mod tests {
             ),
         ];
         let warnings = ["Description hash mismatch (generated: abc123, current: def456)".to_owned()];
-        let shown = summary(&suite(), &lines.iter().collect::<Vec<_>>(), &warnings, Look { width: 80, colors: false });
+        let shown =
+            summary(&suite(), None, &lines.iter().collect::<Vec<_>>(), &warnings, Look { width: 80, colors: false });
         let expected = "\
 ═══ get_weather — golden evals ════════════════════════════════════
   ✓ gs-get-weather-001  trigger phrase — direct weather question  1250ms
@@ -343,7 +347,7 @@ mod tests {
             ),
             line("plain", "short", 12345, Outcome::Skipped, None),
         ];
-        let shown = summary(&suite(), &lines.iter().collect::<Vec<_>>(), &[], Look { width: 60, colors: false });
+        let shown = summary(&suite(), None, &lines.iter().collect::<Vec<_>>(), &[], Look { width: 60, colors: false });
         let widths: Vec<usize> = shown.lines().skip(1).take(2).map(str::width).collect();
         assert_eq!(widths[0], widths[1]);
         assert!(widths[0] <= 60, "{shown}");

@@ -318,7 +318,9 @@ pub fn summary(
         }
     }
     if Dialect::of(&suite.path) == Dialect::Contract {
-        return console::summary(suite, &lines, warnings, look);
+        let is_like = |other: &&SuiteInfo| (&other.tool_name, other.tier) == (&suite.tool_name, suite.tier);
+        let path = (run.suites.iter().filter(is_like).count() > 1).then_some(input);
+        return console::summary(suite, path, &lines, warnings, look);
     }
     console_framework::summary(suite, &run.spec.agent_id, input, &entries, warnings, look)
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::automaton::Pool;
-use super::error::did_you_mean;
+use super::error::meant_or_all;
 use super::path::JsonPath;
 use super::re2::Re2Pattern;
 use super::reader::Reader;
@@ -313,7 +313,7 @@ fn read_one(reader: &mut Reader<'_>, place: &dyn fmt::Display, entry: &Json) -> 
     };
     let Some((name, keys, needs)) = TYPES.iter().find(|(known, ..)| *known == name) else {
         let message = format!("there is no assertion of the type {name:?}");
-        reader.error(entry.line, format_args!("{place}.type"), message, did_you_mean(name, &known));
+        reader.error(entry.line, format_args!("{place}.type"), message, meant_or_all(name, &known));
         return None;
     };
     let allowed: Vec<&str> = keys.iter().chain(COMMON_KEYS).copied().collect();
@@ -551,7 +551,7 @@ pub(super) fn no_other_keys(
     let mut is_right = true;
     for (key, value) in object.members().iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
         let message = format!("{what} has no such key");
-        reader.error(value.line, format_args!("{place}.{key}"), message, did_you_mean(key, allowed));
+        reader.error(value.line, format_args!("{place}.{key}"), message, meant_or_all(key, allowed));
         is_right = false;
     }
     is_right

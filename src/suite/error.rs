@@ -63,6 +63,12 @@ pub fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     nearest(written, known).map(|name| format!("did you mean {name:?}?"))
 }
 
+/// A hint for a name that is not known: the one that was probably meant, else all there are.
+#[must_use]
+pub fn meant_or_all(written: &str, known: &[&str]) -> Option<String> {
+    did_you_mean(written, known).or_else(|| Some(format!("there are {}", known.join(", "))))
+}
+
 /// Levenshtein distance in characters.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();

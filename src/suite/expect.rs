@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::assertion::{Assertion, Operand, ParamAssertion, ParamCheck};
 use super::claim::{must_be, short};
-use super::error::did_you_mean;
+use super::error::meant_or_all;
 use super::pattern::JsPattern;
 use super::reader::Reader;
 use super::template::{JsonTemplate, Template, value_text};
@@ -76,7 +76,7 @@ pub(super) fn read(reader: &mut Reader<'_>, expect: Option<&Json>) -> Vec<Assert
     for (key, value) in expect.members() {
         if !known.contains(&key.as_str()) {
             let message = "there is no such assertion".to_owned();
-            reader.error(value.line, format!("expect.{key}"), message, did_you_mean(key, &known));
+            reader.error(value.line, format!("expect.{key}"), message, meant_or_all(key, &known));
         }
     }
     let on = FIELDS.iter().filter_map(|(key, off, read)| Some((*key, *read, switched_on(expect, key, *off)?)));
@@ -274,7 +274,7 @@ impl Reader<'_> {
         for (key, value) in entry.members() {
             if !PARAM_KEYS.contains(&key.as_str()) {
                 let message = "there is no such key".to_owned();
-                self.error(value.line, format_args!("{field}.{key}"), message, did_you_mean(key, PARAM_KEYS));
+                self.error(value.line, format_args!("{field}.{key}"), message, meant_or_all(key, PARAM_KEYS));
             }
         }
         let mut text = |key: &str| {
@@ -308,7 +308,7 @@ impl Reader<'_> {
             _ => {
                 let message = format!("{kind:?} is no assertion about a parameter");
                 let field = field.replace(".value", ".assertion");
-                self.error(entry.line, &field, message, did_you_mean(kind, PARAM_KINDS));
+                self.error(entry.line, &field, message, meant_or_all(kind, PARAM_KINDS));
                 return None;
             }
         }

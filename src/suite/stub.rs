@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::error::{did_you_mean, nearest};
+use super::error::{did_you_mean, meant_or_all, nearest};
 use super::reader::Reader;
 use crate::conversation::JsonText;
 use crate::json::{Json, Value};
@@ -124,7 +124,7 @@ pub(super) fn read(reader: &mut Reader<'_>, field: &str, stub: &Json) -> Option<
     for (key, value) in stub.members() {
         if !KEYS.contains(&key.as_str()) {
             let message = format!("no key of a stub; a plain answer has none of {}", KEYS.join(", "));
-            reader.error(value.line, format!("{field}.{key}"), message, did_you_mean(key, KEYS));
+            reader.error(value.line, format!("{field}.{key}"), message, meant_or_all(key, KEYS));
             right = false;
         }
     }

@@ -153,6 +153,9 @@ fn a_gate_looks_at_each_suite() {
     let ended = against(&agent(&["shop"]), &["-o", "r.md", "-o", "r.html"]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("✗ the gate was not passed"), "{}", ended.stdout);
+    for path in [SHOP, STOCK] {
+        assert!(ended.stdout.contains(&format!("═\n  {path}\n")), "two have one name: {}", ended.stdout);
+    }
     let reason = "shop/evals/smoke.golden.json regressed: 12 of 12 (100.0 %) passed in the baseline, 0 of ";
     assert!(ended.stdout.contains(reason), "{}", ended.stdout);
     let gate = place.json("r.json")["suites"][0]["gate"].clone();
