@@ -291,6 +291,24 @@ async def test_model_turns_are_limited(serve_answer):
     assert (events.reason, len(events.tools), events.text) == ("MAX_MODEL_TURNS", 3, "still looking")
 
 
+@pytest.mark.parametrize(("mode", "last", "text"), [(STUB, "", ""), (STUB, "Two. ", "Two. "), (LIVE, "", "One. ")])
+async def test_at_the_limit_the_answer_is_what_the_last_model_turn_said(serve_answer, mode, last, text):
+    async def answer(turn: Turn) -> None:
+        for said in ("One. ", last, "Three."):
+            with turn.model_turn():
+                turn.say(said)
+            await turn.call("t", {}, Tool())
+
+    async def on_event(event, call):
+        if event.WhichOneof("event") == "tool_started" and mode == STUB:
+            await call.write(stub_result(event.tool_started.call_id, "1"))
+
+    start = start_frame(mode=mode, max_model_turns=2)
+    events = await invoke(await serve_answer(answer), start, on_event=on_event)
+    events.check_rules()
+    assert (events.reason, len(events.tools), events.text) == ("MAX_MODEL_TURNS", 2, text)
+
+
 @pytest.mark.parametrize("mode", [LIVE, STUB])
 async def test_cancel_in_band(serve_answer, mode):
     was_stopped = asyncio.Event()

@@ -69,6 +69,8 @@ class Turn:
         self._text = ""
         #: Where tools were called in the text, and in what was sent of it.
         self._cuts: list[int] = []
+        #: Where the last model turn began in the text.
+        self._model_turn_at = 0
         self._said = ""
         self._said_before_call = 0
         self._calls: dict[str, ToolCall] = {}
@@ -125,7 +127,7 @@ class Turn:
 
     @partial_answer.setter
     def partial_answer(self, text: str) -> None:
-        self._text, self._cuts = text, []
+        self._text, self._cuts, self._model_turn_at = text, [], 0
 
     # What can be reported.
 
@@ -149,6 +151,7 @@ class Turn:
         if self.start.HasField("max_model_turns") and self._model_turns >= self.start.max_model_turns:
             raise self._end(invoke_pb2.FINISH_REASON_MAX_MODEL_TURNS)
         self._model_turns += 1
+        self._model_turn_at = len(self._text)
         began = time.monotonic()
         record = invoke_pb2.ModelTurn(index=self._model_turns)
         yield record
@@ -220,6 +223,9 @@ class Turn:
         if self.tool_mode == agent_pb2.TOOL_MODE_STUB and reason == invoke_pb2.FINISH_REASON_COMPLETED and self._cuts:
             # The model got the stub's answer; what it says then is its own, and may be nothing.
             return self._text[self._cuts[-1] :]
+        if self.tool_mode == agent_pb2.TOOL_MODE_STUB and reason == invoke_pb2.FINISH_REASON_MAX_MODEL_TURNS:
+            # The model's last word is what it said beside its last calls, and not what it announced at the beginning.
+            return self._text[self._model_turn_at :]
         return self.partial_answer
 
     def _finish(self, end: Conclusion) -> None:
