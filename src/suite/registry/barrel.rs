@@ -412,6 +412,10 @@ impl Barrel<'_> {
                         return Err(Stop::why("the text is too long"));
                     }
                 }
+                // `+` adds numbers until there is a text. A template begins with one, if only an empty one.
+                if !pieces.iter().take(2).any(|piece| self.is_text(&place.at(piece), depth + 1)) {
+                    return Err(Stop::why("it is a sum"));
+                }
                 Ok(text)
             }
             Kind::Member(..) | Kind::Name(_) => Err(Stop::why("it goes too far")),

@@ -154,6 +154,30 @@ fn an_agent_without_tools_has_no_registry() {
 }
 
 #[test]
+fn plus_joins_texts_and_adds_numbers() {
+    const SUM: &str = "a.ts, line 1: the description of t cannot be read: it is a sum";
+    for (description, read, findings) in [
+        ("'v' + 1 + 2", "v12", ""),
+        ("1 + 'v' + 2", "1v2", ""),
+        ("`${1}${N}` + 2", "172", ""),
+        ("`${N}` + (`${1}` + 2)", "712", ""),
+        ("1 + 2 + 'v'", "-", SUM),
+        ("'v' + (1 + 2)", "-", SUM),
+        ("`up to ${N + 1} days`", "-", SUM),
+        ("N + 1", "-", SUM),
+    ] {
+        let text = format!("const N = 7; export const t = {{ name: 't', description: {description} }};");
+        let (registry, found) = read_files("a.ts", &[("a.ts", &text)]).expect("a registry");
+        assert_eq!(table(&registry), format!("t |  | {read:?} | -\n"), "{description}");
+        assert_eq!(found.first().map(ToString::to_string).unwrap_or_default(), findings, "{description}");
+    }
+    // So it is in a schema: no number becomes a text there.
+    let text = "export const t = { name: 't', description: 'd', inputSchema: { type: 'object', maximum: 6 + 1 } };";
+    let (registry, _) = read_files("a.ts", &[("a.ts", text)]).expect("a registry");
+    assert_eq!(table(&registry), "t |  | \"d\" | -\n");
+}
+
+#[test]
 fn what_is_missing_or_goes_round_in_a_circle_is_told() {
     let tool = "export const t = { name: 't', description: 'd' };";
     for (files, names, findings) in [

@@ -148,7 +148,7 @@ impl Barrel<'_> {
         self.warn(&place.file, place.line, message);
     }
 
-    fn is_text(&mut self, place: &Place, depth: usize) -> bool {
+    pub(super) fn is_text(&mut self, place: &Place, depth: usize) -> bool {
         self.value(place.clone(), depth).is_ok_and(|place| matches!(place.node.kind, Kind::Text(_) | Kind::Joined(_)))
     }
 
