@@ -6,6 +6,8 @@
 //! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
 //! `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -487,7 +489,7 @@ impl<'a> Recorded<'a> {
             Some(ToolOutcome::Error(fault)) => (None, Some(fault.message.as_str())),
             Some(ToolOutcome::NotRun) | None => (None, None),
         };
-        let duration_ms = call.duration.map(|duration| duration.as_secs_f64() * 1000.0);
+        let duration_ms = call.duration.map(|duration| duration.div_duration_f64(Duration::from_millis(1)));
         let (name, success) = (call.name.as_str(), call.success());
         let turn = Some(call.turn).filter(|turn| *turn > 0);
         Self { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error }
