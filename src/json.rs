@@ -18,6 +18,12 @@ pub const MAX_CHECKED: usize = 1_000_000;
 /// Arrays and objects nested deeper than this are refused: the parser recurses, and its input is hostile.
 pub const MAX_DEPTH: usize = 128;
 
+/// The text of a file without the byte order mark that editors of some systems write at its beginning.
+#[must_use]
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// A JSON value with the line it started on.
 ///
 /// Equality ignores lines and object order and compares numbers by their mathematical value.

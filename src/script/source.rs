@@ -240,7 +240,7 @@ fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Imports), Vec<Finding>
         return Err(refuse(0, format!("the script has more than {MAX_BYTES} bytes")));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| refuse(0, "the file is not UTF-8 text".to_owned()))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = crate::json::without_mark(text);
     let line_of = |offset: u32| {
         let before = text.get(..offset as usize).unwrap_or(text);
         u32::try_from(before.matches('\n').count()).unwrap_or(u32::MAX).saturating_add(1)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::json::{Json, Spans, Value};
+use crate::json::{Json, Spans, Value, without_mark};
 
 /// Everything that is wrong with a script file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,8 +42,7 @@ pub(super) fn read<T>(
     take: impl FnOnce(&mut Reader, Node) -> Option<T>,
 ) -> Result<T, ScriptErrors> {
     let mut reader = Reader { file, errors: Vec::new() };
-    // Editors on some systems write a byte order mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_mark(text);
     let read = match Json::parse_with_spans(text) {
         Ok((json, spans)) => {
             let read = take(&mut reader, Node { json: &json, spans: &spans, text });

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
 use crate::json::blocks::{Block, blocks};
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, without_mark};
 
 /// Turns of a dialogue when the case says nothing.
 pub const DEFAULT_TURNS: u32 = 20;
@@ -311,7 +311,7 @@ impl<R: BufRead> Objects<R> {
             let Ok(line) = std::str::from_utf8(&bytes) else {
                 return refuse("the file is not UTF-8 text".to_owned());
             };
-            let line = if is_first { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+            let line = if is_first { without_mark(line) } else { line };
             let is_comment = line.trim_start().starts_with("//");
             if text.is_empty() && (is_comment || line.trim().is_empty()) {
                 (first, start) = (self.line, self.offset);

@@ -29,7 +29,7 @@ pub mod timeout;
 pub mod times;
 
 use crate::conversation::{JsonText, Message};
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, without_mark};
 use assertion::Assertion;
 use automaton::Pool;
 use cases::{Extras, Head};
@@ -417,7 +417,7 @@ pub fn parse_data(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
 fn parse_json(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
-    Json::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|error| {
+    Json::parse(without_mark(text)).map_err(|error| {
         let message = format!("not JSON: column {}: {}", error.column, error.message);
         of_file(path, error.line, message, None)
     })

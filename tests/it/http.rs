@@ -289,6 +289,32 @@ fn forgectl_alone() {
     assert_eq!(odd.code, Some(2), "{}", odd.stderr);
 }
 
+/// Editors of some systems write a byte order mark at the beginning of every file, and some frameworks before every answer.
+#[test]
+fn byte_order_marks() {
+    let place = Place::new();
+    let endpoint = Endpoint::start(|_| Reply::Status(200, "\u{feff}{\"response\": \"7 of AAPL\"}".to_owned()));
+    place.write("forge.config.json", "\u{feff}{\"snapshotPath\": \"snapshot.json\", \"outputDir\": \"results\"}");
+    place.write("seed-manifest.json", "\u{feff}{\"symbol\": \"AAPL\"}");
+    place.write("snapshot.json", "\u{feff}{\"shares\": 7}");
+    place.write("tools.json", "\u{feff}[{\"name\": \"t\", \"description\": \"d\"}]");
+    let cases = [("a", r#"{"responseContains": ["{{seed:symbol}}", "{{snapshot:shares}} of"]}"#)];
+    let run = |more: &[&str]| {
+        let (ended, result) = run(&place, &cases, &endpoint.url(), &[&["--registry", "tools.json"], more].concat());
+        assert_eq!(ended.code, Some(0), "{more:?}: {}{}", ended.stdout, ended.stderr);
+        result
+    };
+    let first = run(&[]);
+    assert_eq!((&first["cases"][0]["assertionsRun"], &first["metadata"]["registrySize"]), (&2.into(), &1.into()));
+    let id = first["runId"].as_str().expect("an id");
+    place.write("marked/earlier.json", &format!("\u{feff}{first}"));
+    for baseline in [&["--baseline", "marked/earlier.json"][..], &["--baseline", id, "--output-dir", "marked"]] {
+        assert_eq!(run(baseline)["baselineRunId"], id, "{baseline:?}");
+    }
+    let none = place.run(&["run", "s.golden.json", "-n", &endpoint.url(), "--failed", "marked/earlier.json"]);
+    assert_eq!(none.code, Some(4), "{}", none.stderr);
+}
+
 /// https is checked against the system's certificates, and proxies of the environment are left alone.
 #[test]
 fn secure_endpoints() {

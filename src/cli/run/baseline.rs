@@ -13,7 +13,7 @@ use crate::cli::client::Client;
 use crate::cli::inputs::is_there;
 use crate::cli::{CliError, Exit};
 use crate::event::SuiteInfo;
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, without_mark};
 use crate::suite::Suite;
 use crate::suite::identity::{Identity, Sign};
 use crate::verdict::baseline::Baseline;
@@ -52,7 +52,7 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
 fn read(path: &Path, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
     let refuse = |why: String| CliError::new(Exit::Usage, format!("--baseline {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    of_these(&text, suites).map_err(refuse)
+    of_these(without_mark(&text), suites).map_err(refuse)
 }
 
 /// A result without the suites that are no part of this run: see [`earlier`].
@@ -81,7 +81,7 @@ struct Found {
 impl Found {
     /// Files that are no results stand in the way of nobody.
     fn read(path: &Path) -> Option<Self> {
-        Self::of(std::fs::read_to_string(path).ok()?)
+        Self::of(without_mark(&std::fs::read_to_string(path).ok()?).to_owned())
     }
 
     fn of(text: String) -> Option<Self> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{OUTPUT_DIR, RunArgs, Tools};
 use crate::cli::{CliError, Exit};
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, without_mark};
 use crate::suite::error::did_you_mean;
 use crate::suite::timeout::Timeout;
 use crate::trace::check_template;
@@ -56,7 +56,7 @@ impl Config {
         let Some(path) = found else { return Ok(None) };
         let refuse = |why: String| CliError::new(Exit::Usage, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|error| refuse(error.to_string()))?;
-        let json = Json::parse(&text).map_err(|error| refuse(format!("not JSON: {error}")))?;
+        let json = Json::parse(without_mark(&text)).map_err(|error| refuse(format!("not JSON: {error}")))?;
         if !matches!(json.value, Value::Object(_)) {
             return Err(refuse(format!("must be an object, not {}", json.kind())));
         }

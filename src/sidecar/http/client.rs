@@ -222,6 +222,10 @@ impl HttpClient {
                 return Err(Trouble::Bad(self.says(&message)));
             }
         }
+        // Some frameworks begin with a byte order mark, and browsers leave it out.
+        if body.starts_with("\u{feff}".as_bytes()) {
+            body.drain(.."\u{feff}".len());
+        }
         Ok(Reply { status, location, body })
     }
 

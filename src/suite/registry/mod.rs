@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::error::{Finding, SuiteErrors};
 use crate::conversation::{JsonText, ToolSpec};
-use crate::json::{Json, Value, write_string};
+use crate::json::{Json, Value, without_mark, write_string};
 
 /// Most tools of a registry.
 pub const MAX_TOOLS: usize = 10_000;
@@ -70,8 +70,7 @@ impl Registry {
         let Ok(text) = std::str::from_utf8(&bytes) else {
             return Err(fail(0, "the tool registry is not UTF-8 text".to_owned(), None));
         };
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let json = Json::parse(text).map_err(|error| {
+        let json = Json::parse(without_mark(text)).map_err(|error| {
             let hint = "a tool registry is JSON, or a TypeScript or JavaScript module";
             fail(error.line, format!("not JSON: column {}: {}", error.column, error.message), Some(hint))
         })?;

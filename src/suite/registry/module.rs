@@ -21,7 +21,7 @@ use oxc_ast::ast::{
 use oxc_parser::Parser;
 use oxc_span::{GetSpan as _, SourceType, Span};
 
-use crate::json::{Json, Value};
+use crate::json::{Json, Value, without_mark};
 
 /// Largest file in bytes.
 pub(super) const MAX_BYTES: usize = 256 << 10;
@@ -131,7 +131,7 @@ pub(super) fn read(path: &str, bytes: &[u8]) -> Result<Module, Unreadable> {
         return Err(whole(format!("the file has {} bytes; {MAX_BYTES} are read at most", bytes.len())));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| whole("the file is not UTF-8 text".to_owned()))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_mark(text);
     if path.to_ascii_lowercase().ends_with(".json") {
         let json = Json::parse(text)
             .map_err(|error| Unreadable { line: error.line, message: format!("not JSON: {}", error.message) })?;
