@@ -149,6 +149,14 @@ pub enum Payload {
     RunFinished(Box<Run>),
 }
 
+impl Payload {
+    /// Whether it says more of the run than how far it is: that is stored apart, because it may be large.
+    #[must_use]
+    pub const fn is_of_run(&self) -> bool {
+        matches!(self, Self::RunStarted(_) | Self::AgentDescribed(_) | Self::Warning(_) | Self::RunFinished(_))
+    }
+}
+
 /// How a call of an agent ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CallEnd {

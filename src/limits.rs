@@ -87,6 +87,10 @@ limits! {
         "CPU time of all assertions of a case on one answer",
         "people's suites take milliseconds, and a pattern that never ends 250 of them",
         "what was not looked at has decided nothing: it is errored";
+    LIST_BYTES: usize = 1 << 20, bytes;
+        "the heads of runs on a page of a list, one head besides",
+        "a list is read by people, and the next page is a call away",
+        "the page ends, and says where the next one begins";
 }
 
 /// A number of bytes as people write it.

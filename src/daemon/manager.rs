@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan, snapshot_of};
@@ -224,7 +223,7 @@ impl Manager {
             }
         }
         let run = Run {
-            run_id: if validate_only { String::new() } else { Uuid::now_v7().to_string() },
+            run_id: if validate_only { String::new() } else { self.store.new_id() },
             state: State::Queued,
             totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
             created_at: Timestamp::now(),
@@ -317,10 +316,10 @@ impl Manager {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn take_up(&self, what: OnRestart) -> Result<(), StoreError> {
-        for left in self.store.going_on().await? {
+        for run_id in self.store.going_on().await? {
             // One that cannot be gone on with does not keep the others from it.
-            if let Err(error) = self.take_up_one(&left.run_id, what).await {
-                tracing::error!(run = %left.run_id, %error, "a run cannot go on");
+            if let Err(error) = self.take_up_one(&run_id, what).await {
+                tracing::error!(run = %run_id, %error, "a run cannot go on");
             }
         }
         Ok(())

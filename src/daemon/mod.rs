@@ -17,7 +17,8 @@ mod runs;
 pub mod status;
 mod watch;
 
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +31,9 @@ use tonic::transport::server::TcpIncoming;
 use tower::limit::ConcurrencyLimitLayer;
 
 use crate::peer::directory::{Directory, DirectoryError};
-use crate::store::bundles::{Bundles, BundlesError};
-use crate::store::{Store, StoreError};
+use crate::store::bundles::{self, Bundles, BundlesError};
+use crate::store::guard::{LockedFile, make_private};
+use crate::store::{self, Store, StoreError};
 use crate::telemetry::connect::{Exporters, TelemetryError};
 use crate::telemetry::export::Exporter;
 use crate::telemetry::metrics::Metrics;
@@ -46,6 +48,8 @@ use crate::wire::reflection::{HEALTH, REFLECTION, REFLECTION_ALPHA, reflection};
 use config::{Config, OnRestart};
 use manager::{Manager, Telemetry};
 
+/// The file that says whose a data directory is.
+const LOCK_FILE: &str = "lock";
 /// Time that connections have to end after the last run ended.
 const CLOSING: Duration = Duration::from_secs(2);
 /// Time that clients have to fetch the results of runs that were ended by stopping the daemon.
@@ -99,7 +103,7 @@ pub struct Daemon {
     drain: Duration,
     on_restart: OnRestart,
     /// Holds the data directory for this daemon alone, as long as it is open.
-    _lock: std::fs::File,
+    lock: LockedFile,
 }
 
 impl Daemon {
@@ -120,13 +124,7 @@ impl Daemon {
         }
         let telemetry = telemetry(config)?;
         let manager = Manager::new(store, Arc::clone(&directory), bundles, telemetry, config);
-        Ok(Self {
-            manager: Arc::new(manager),
-            directory,
-            drain: config.drain,
-            on_restart: config.on_restart,
-            _lock: lock,
-        })
+        Ok(Self { manager: Arc::new(manager), directory, drain: config.drain, on_restart: config.on_restart, lock })
     }
 
     /// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
@@ -135,7 +133,7 @@ impl Daemon {
     /// # Errors
     /// When the server gives up.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
-        let Self { manager, directory, drain, on_restart, _lock } = self;
+        let Self { manager, directory, drain, on_restart, lock } = self;
         manager.take_up(on_restart).await?;
         let (health, health_service) = tonic_health::server::health_reporter();
         let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE];
@@ -190,6 +188,7 @@ impl Daemon {
             () = stop => {}
             // Whoever has it now goes on with the runs.
             error = manager.store().keep() => return Err(error.into()),
+            () = lock.gone() => return Err(StoreError::Gone(lock.path().to_owned()).into()),
         }
         manager.farewells().finish().await;
         manager.store().close().await;
@@ -219,14 +218,22 @@ fn telemetry(config: &Config) -> Result<Telemetry, DaemonError> {
     Ok(Telemetry { metrics, exporter })
 }
 
-/// Holds the data directory for this daemon alone, as long as the file is open.
-fn lock(data_dir: &std::path::Path) -> Result<std::fs::File, DaemonError> {
+/// Holds the data directory for this daemon alone, as long as the file is open. Nobody else can look into it.
+fn lock(data_dir: &Path) -> Result<LockedFile, DaemonError> {
     let failed = |source| DaemonError::DataDir { path: data_dir.to_owned(), source };
-    std::fs::create_dir_all(data_dir).map_err(failed)?;
-    let file = std::fs::File::create(data_dir.join("lock")).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(DaemonError::DataDirInUse(data_dir.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(failed)?;
+    let lock = LockedFile::open(&data_dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => DaemonError::DataDirInUse(data_dir.to_owned()),
+        _ => failed(error),
+    })?;
+    lock.make_private();
+    let others = std::fs::read_dir(data_dir).map_err(failed)?.flatten();
+    let is_ours = |name: &std::ffi::OsStr| {
+        name == LOCK_FILE || name == bundles::DIR || name.as_encoded_bytes().starts_with(store::FILE.as_bytes())
+    };
+    // A folder that holds something else is somebody's, who may want others to see it.
+    if others.map(|entry| entry.file_name()).all(|name| is_ours(&name)) {
+        make_private(data_dir, 0o700);
     }
+    Ok(lock)
 }

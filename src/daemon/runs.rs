@@ -113,10 +113,8 @@ impl RunService for Runs {
             since: request.since.map(|at| time_from_proto(Some(at), "since")).transpose().map_err(|e| of_wire(&e))?,
             until: request.until.map(|at| time_from_proto(Some(at), "until")).transpose().map_err(|e| of_wire(&e))?,
         };
-        let runs = self.manager.store().runs(&filter, size).await;
-        let (runs, oldest) = runs.map_err(|error| of_store(&error))?;
-        let next_page_token = oldest.unwrap_or_default();
-        Ok(Response::new(pb::ListRunsResponse { runs: runs.iter().map(listed).collect(), next_page_token }))
+        let (runs, oldest) = self.manager.store().heads(&filter, size).await.map_err(|error| of_store(&error))?;
+        Ok(Response::new(pb::ListRunsResponse { runs, next_page_token: oldest.unwrap_or_default() }))
     }
 
     async fn cancel_run(
@@ -228,20 +226,4 @@ fn verdict_to_proto(row: &CaseRow) -> pb::CaseVerdict {
         duration: Some(duration_to_proto(std::time::Duration::from_millis(row.duration_ms))),
         at: Some(time_to_proto(row.at)),
     }
-}
-
-/// A run as it stands in a list: without what may be long. GetRun has all of it.
-fn listed(run: &Run) -> pb::Run {
-    let mut run = run_to_proto(run);
-    run.warnings.clear();
-    if let Some(spec) = &mut run.spec {
-        spec.cases.clear();
-    }
-    if let Some(agent) = &mut run.agent {
-        agent.tools.clear();
-    }
-    for suite in &mut run.suites {
-        suite.warnings.clear();
-    }
-    run
 }

@@ -28,6 +28,9 @@ pub const UNKNOWN_RUN: &str = "UNKNOWN_RUN";
 /// There is no such agent, or it must not be named.
 pub const AGENT_INVALID: &str = "AGENT_INVALID";
 
+/// There is no room on the disk.
+pub const NO_ROOM: &str = "NO_ROOM";
+
 /// Most findings that travel in a status: it has to fit into headers.
 const MAX_FINDINGS: usize = 100;
 
@@ -107,6 +110,9 @@ pub fn of_bundles(error: &BundlesError) -> Status {
         BundlesError::Io { .. } => {
             // The client learns that it did not work, the operator where and why.
             tracing::error!(error = %chain(error), "a bundle could not be stored or read");
+            if error.is_no_room() {
+                return with_reason(Code::ResourceExhausted, NO_ROOM, "the daemon has no room for the bundle");
+            }
             Status::internal("the daemon could not store or read the bundle; its log says why")
         }
     }
@@ -122,9 +128,14 @@ pub fn of_store(error: &StoreError) -> Status {
         StoreError::Full(_) => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", message),
         StoreError::NotOver(_) => with_reason(Code::FailedPrecondition, "RUN_NOT_OVER", message),
         StoreError::Over(_) => with_reason(Code::FailedPrecondition, "RUN_OVER", message),
-        StoreError::Newer(_) | StoreError::InUse | StoreError::Database(_) | StoreError::Corrupt(_) => {
-            with_reason(Code::DataLoss, "STORE_FAILED", message)
-        }
+        StoreError::NoRoom(_) => with_reason(Code::ResourceExhausted, NO_ROOM, message),
+        StoreError::Away(_) => with_reason(Code::Unavailable, "STORE_AWAY", message),
+        StoreError::Newer(_)
+        | StoreError::InUse
+        | StoreError::Gone(_)
+        | StoreError::LogLost(_)
+        | StoreError::Database(_)
+        | StoreError::Corrupt(_) => with_reason(Code::DataLoss, "STORE_FAILED", message),
     }
 }
 

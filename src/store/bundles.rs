@@ -3,26 +3,35 @@
 //! A bundle is written under another name first and renamed when its digest is right, so that a file under its final
 //! name is whole. When the files exceed the limit, the oldest that no run uses go first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 
+use super::guard::make_private;
 use crate::bundle;
 
+/// The folder of bundles in the data directory.
+pub const DIR: &str = "bundles";
 /// What the names of bundles that are being received begin with.
 const INCOMING: &str = "incoming-";
+
+/// Time that a bundle stays which no run uses yet.
+const FRESH: Duration = Duration::from_mins(1);
 
 /// The directory of bundles.
 #[derive(Debug)]
 pub struct Bundles {
     dir: PathBuf,
     limit: u64,
+    /// What came of late, and when: no run may use it yet, and by the clock of the machine it may be old.
+    fresh: Arc<Mutex<HashMap<[u8; 32], Instant>>>,
 }
 
 /// Why a bundle cannot be kept or read.
@@ -47,25 +56,32 @@ pub enum BundlesError {
     Missing(String),
 }
 
+impl BundlesError {
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_no_room(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+}
+
 impl Bundles {
     /// The bundles below `data_dir`, which together take `limit` bytes at most, as far as runs do not need more.
     ///
     /// # Errors
     /// When the directory cannot be made.
     pub fn open(data_dir: &Path, limit: u64) -> Result<Self, BundlesError> {
-        let dir = data_dir.join("bundles");
-        std::fs::create_dir_all(&dir).map_err(|source| BundlesError::Io {
-            doing: "making",
-            path: dir.clone(),
-            source,
-        })?;
+        let dir = data_dir.join(DIR);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(|source| BundlesError::Io { doing: "making", path: dir.clone(), source })?;
+        make_private(&dir, 0o700);
         // What a daemon that died was receiving will never be whole.
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(INCOMING) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        Ok(Self { dir, limit })
+        Ok(Self { dir, limit, fresh: Arc::default() })
     }
 
     /// Whether a bundle is there.
@@ -107,12 +123,19 @@ impl Bundles {
         let temp = temp.map_err(|source| BundlesError::Io { doing: "making a file in", path: dir, source })?;
         let (file, temp) = temp.into_parts();
         let file = tokio::fs::File::from_std(file);
-        Ok(Incoming { temp, file, hasher: Sha256::new(), received: 0, digest, size, path: self.path(&digest) })
+        let (path, fresh) = (self.path(&digest), Arc::clone(&self.fresh));
+        Ok(Incoming { temp, file, hasher: Sha256::new(), received: 0, digest, size, path, fresh })
     }
 
-    /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need.
+    /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need. Those that came a moment ago stay:
+    /// whoever sent them is about to name them.
     pub async fn prune(&self, used: HashSet<[u8; 32]>) {
-        let (dir, limit) = (self.dir.clone(), self.limit);
+        let (dir, limit, mut used) = (self.dir.clone(), self.limit, used);
+        {
+            let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            fresh.retain(|_, came| came.elapsed() < FRESH);
+            used.extend(fresh.keys());
+        }
         let pruned = tokio::task::spawn_blocking(move || prune(&dir, limit, &used)).await;
         if let Ok(Err(error)) = pruned {
             tracing::warn!(%error, "old bundles could not be removed");
@@ -156,6 +179,7 @@ pub struct Incoming {
     digest: [u8; 32],
     size: u64,
     path: PathBuf,
+    fresh: Arc<Mutex<HashMap<[u8; 32], Instant>>>,
 }
 
 impl Incoming {
@@ -186,6 +210,7 @@ impl Incoming {
         self.file.flush().await.map_err(|source| self.io("writing", source))?;
         self.file.sync_all().await.map_err(|source| self.io("writing", source))?;
         let path = self.path.clone();
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(self.digest, Instant::now());
         self.temp.persist(&path).map_err(|error| BundlesError::Io { doing: "keeping", path, source: error.error })
     }
 
@@ -244,6 +269,9 @@ mod tests {
         let used = put(&bundles, b"aaaaaa").await;
         let unused = put(&bundles, b"bbbbbb").await;
         let newest = put(&bundles, b"cccccc").await;
+        bundles.prune(HashSet::from([used, newest])).await;
+        assert!(bundles.contains(&unused).await, "it came a moment ago");
+        bundles.fresh.lock().expect("a lock").clear();
         bundles.prune(HashSet::from([used, newest])).await;
         assert!(bundles.contains(&used).await && bundles.contains(&newest).await);
         assert!(!bundles.contains(&unused).await);

@@ -1,7 +1,7 @@
 //! A run that goes on: what its log says so far, and the newest of it at hand for whoever follows.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
@@ -56,7 +56,7 @@ pub(super) struct Live {
 
 #[derive(Debug)]
 struct Inner {
-    run: Run,
+    run: Arc<Run>,
     recent: VecDeque<Stored>,
     bytes: usize,
     /// Why its log cannot be written any more.
@@ -66,12 +66,12 @@ struct Inner {
 impl Live {
     pub(super) fn new(run: Run) -> Self {
         let (newest, _) = watch::channel(run.last_sequence);
-        let inner = Inner { run, recent: VecDeque::new(), bytes: 0, failed: None };
+        let inner = Inner { run: Arc::new(run), recent: VecDeque::new(), bytes: 0, failed: None };
         Self { inner: Mutex::new(inner), writing: tokio::sync::Mutex::default(), newest }
     }
 
-    pub(super) fn run(&self) -> Run {
-        self.lock().run.clone()
+    pub(super) fn run(&self) -> Arc<Run> {
+        Arc::clone(&self.lock().run)
     }
 
     /// Whether it is over, and the number of its newest event.
@@ -85,7 +85,7 @@ impl Live {
 
     /// Shows a change that is stored.
     pub(super) fn set(&self, run: Run) {
-        self.lock().run = run;
+        self.lock().run = Arc::new(run);
     }
 
     /// Shows events that are stored.
@@ -93,7 +93,7 @@ impl Live {
         let last = run.last_sequence;
         {
             let mut inner = self.lock();
-            inner.run = run;
+            inner.run = Arc::new(run);
             inner.bytes += events.iter().map(Stored::held).sum::<usize>();
             inner.recent.extend(events);
             while inner.recent.len() > RECENT || inner.bytes > RECENT_BYTES {
@@ -108,15 +108,19 @@ impl Live {
     pub(super) fn fail(&self, error: &StoreError) {
         {
             let mut inner = self.lock();
-            inner.failed = Some(error.clone());
-            inner.run.state = State::Errored;
-            inner.run.error = Some(Fault {
+            inner.failed = Some(StoreError::LogLost(Box::new(error.clone())));
+            // Nobody follows it any more.
+            (inner.recent, inner.bytes) = (VecDeque::new(), 0);
+            let mut run = Run::clone(&inner.run);
+            run.state = State::Errored;
+            run.error = Some(Fault {
                 code: tonic::Code::DataLoss.into(),
                 reason: "STORE_FAILED".to_owned(),
                 message: format!("the log of the run cannot be written: {error}"),
                 origin: FaultOrigin::Daemon,
                 retryable: true,
             });
+            inner.run = Arc::new(run);
         }
         self.newest.send_modify(|_| {});
     }

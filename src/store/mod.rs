@@ -8,23 +8,27 @@
 //! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
 
 pub mod bundles;
+mod connections;
 mod database;
+pub mod guard;
 mod live;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use prost::Message as _;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::conversation::{AgentEvent, AgentEventKind, Message, Part};
 use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::verdict::whole_millis;
 use crate::wire::control as pb;
 use crate::wire::event::{run_event_from_proto, run_event_to_proto};
+use crate::wire::run::head_to_proto;
 use database::{Batch, Block, Database, RunRow};
 pub use database::{CaseRow, Filter};
 pub use live::Change;
@@ -32,7 +36,7 @@ use live::Live;
 use writer::Writer;
 
 /// The file of the database in the data directory.
-const FILE: &str = "forge.db";
+pub const FILE: &str = "forge.db";
 /// Bytes of events that a block holds, if one event is not larger.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Blocks that are read at a time: at first, and while they are small.
@@ -90,6 +94,18 @@ pub enum StoreError {
     /// Another daemon has it.
     #[error("the store is in use by another daemon")]
     InUse,
+    /// There is no room for more where the database is.
+    #[error("the store has no room: {0}")]
+    NoRoom(String),
+    /// The database is not there, or does not answer in time; it may be back any moment.
+    #[error("the store does not answer: {0}")]
+    Away(String),
+    /// What keeps other daemons out is gone.
+    #[error("{} was deleted or replaced while the daemon used it", .0.display())]
+    Gone(PathBuf),
+    /// The log of a run has an end that nobody wrote.
+    #[error("the log of the run cannot be written: {0}")]
+    LogLost(Box<StoreError>),
     /// The database does not do what it is asked.
     #[error("the store: {0}")]
     Database(String),
@@ -98,11 +114,48 @@ pub enum StoreError {
     Corrupt(String),
 }
 
-impl From<sqlx::Error> for StoreError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(chain(&error))
+impl StoreError {
+    /// Whether the same may work in a moment.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::NoRoom(_) | Self::Away(_))
+    }
+
+    /// Whether nobody knows what became of the connection.
+    const fn is_of_connection(&self) -> bool {
+        matches!(self, Self::NoRoom(_) | Self::Away(_) | Self::Database(_))
     }
 }
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        use sqlx::Error as E;
+        let text = chain(&error);
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default();
+        match (&error, &*code) {
+            (E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Io(_) | E::Tls(_), _) => Self::Away(text),
+            // PostgreSQL: the classes of its codes.
+            (_, code) if code.len() == 5 => match &code[..2] {
+                "53" | "54" => Self::NoRoom(text),
+                "08" | "40" | "55" | "57" | "58" => Self::Away(text),
+                _ => Self::Database(text),
+            },
+            // SQLite: the last byte says what kind of trouble it is.
+            (_, code) => match code.parse::<u32>().map(|code| code & 0xff) {
+                Ok(SQLITE_FULL) => Self::NoRoom(text),
+                Ok(SQLITE_BUSY | SQLITE_LOCKED | SQLITE_NOMEM | SQLITE_IOERR | SQLITE_CANTOPEN) => Self::Away(text),
+                _ => Self::Database(text),
+            },
+        }
+    }
+}
+
+const SQLITE_BUSY: u32 = 5;
+const SQLITE_LOCKED: u32 = 6;
+const SQLITE_NOMEM: u32 = 7;
+const SQLITE_IOERR: u32 = 10;
+const SQLITE_FULL: u32 = 13;
+const SQLITE_CANTOPEN: u32 = 14;
 
 /// An error with its causes, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
@@ -128,6 +181,7 @@ pub struct Store {
     live: Mutex<HashMap<String, Arc<Live>>>,
     /// Held while a run is created: so many may be kept, and a request makes one.
     creating: tokio::sync::Mutex<()>,
+    ids: Ids,
 }
 
 impl Store {
@@ -137,13 +191,20 @@ impl Store {
     /// When it cannot be opened, or is not for this version.
     pub async fn open(url: Option<&str>, data_dir: &Path, max_runs: usize) -> Result<Self, StoreError> {
         let file = || Database::file_url(&data_dir.join(FILE));
-        // The data directory belongs to one daemon.
-        let database = Database::open(&url.map_or_else(file, str::to_owned), url.is_none()).await?;
+        let database = Database::open(&url.map_or_else(file, str::to_owned)).await?;
+        let ids = Ids::after(database.newest_id().await?.as_deref());
         let writer = Writer::start(database.clone());
-        Ok(Self { max_runs, database, writer, live: Mutex::default(), creating: tokio::sync::Mutex::default() })
+        let (live, creating) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { max_runs, database, writer, live, creating, ids })
     }
 
-    /// Returns when another daemon has this store, which is trouble: two would take up each other's runs.
+    /// An id for a new run: higher than that of every other run, whatever the clock says. What is older is forgotten first.
+    #[must_use]
+    pub fn new_id(&self) -> String {
+        self.ids.next()
+    }
+
+    /// Returns when nothing keeps other daemons from this store any more: two would take up each other's runs.
     pub async fn keep(&self) -> StoreError {
         self.database.keep().await
     }
@@ -158,13 +219,11 @@ impl Store {
             return Ok((existing, true));
         }
         self.make_room().await?;
-        let row = RunRow::of(run);
-        if !self.database.create(&row, request_id).await? {
-            // Another daemon was faster.
-            let existing = self.of_request(request_id, &row.run).await?;
+        if !self.database.create(&run, request_id).await? {
+            // Another daemon was faster, or the answer to an earlier try was lost.
+            let existing = self.of_request(request_id, &run).await?;
             return existing.map(|run| (run, true)).ok_or_else(|| StoreError::RequestIdReused(request_id.to_owned()));
         }
-        let run = row.run;
         self.lock().insert(run.run_id.clone(), Arc::new(Live::new(run.clone())));
         Ok((run, false))
     }
@@ -224,7 +283,7 @@ impl Store {
     /// When there is no such run.
     pub async fn run(&self, run_id: &str) -> Result<Run, StoreError> {
         if let Some(live) = self.live(run_id) {
-            return Ok(live.run());
+            return Ok(Run::clone(&live.run()));
         }
         self.database.run(run_id).await?.ok_or_else(|| StoreError::UnknownRun(run_id.to_owned()))
     }
@@ -241,26 +300,35 @@ impl Store {
         Ok((run.state.is_final(), run.last_sequence))
     }
 
-    /// Runs, newest first: at most `limit` of those that the filter names. And the oldest of them, if there are more behind it.
+    /// Heads of runs, newest first: at most `limit` of those that the filter names, and no more than [`LIST_BYTES`](crate::limits::LIST_BYTES) hold. And the oldest
+    /// of them, if there are more behind it.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn runs(&self, filter: &Filter, limit: usize) -> Result<(Vec<Run>, Option<String>), StoreError> {
-        let (stored, oldest) = self.database.runs(filter, limit).await?;
-        let runs = stored.into_iter().map(|run| self.live(&run.run_id).map_or(run, |live| live.run()));
-        Ok((runs.collect(), oldest))
+    pub async fn heads(&self, filter: &Filter, limit: usize) -> Result<(Vec<pb::Run>, Option<String>), StoreError> {
+        let (stored, oldest) = self.database.heads(filter, limit).await?;
+        let heads =
+            stored.into_iter().map(|head| self.live(&head.run_id).map_or(head, |live| head_to_proto(&live.run())));
+        Ok((heads.collect(), oldest))
     }
 
-    /// Runs that are not over, oldest first.
+    /// Ids of the runs that are not over, oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn going_on(&self) -> Result<Vec<Run>, StoreError> {
+    pub async fn going_on(&self) -> Result<Vec<String>, StoreError> {
         let states = vec![State::Queued, State::Running, State::Cancelling];
-        let filter = Filter { states, ..Filter::default() };
-        let (mut runs, _) = self.database.runs(&filter, usize::from(u16::MAX)).await?;
-        runs.reverse();
-        Ok(runs)
+        let mut filter = Filter { states, ..Filter::default() };
+        let mut all = Vec::new();
+        loop {
+            let (heads, oldest) = self.database.heads(&filter, usize::from(u16::MAX)).await?;
+            all.extend(heads.into_iter().map(|head| head.run_id));
+            if oldest.is_none() {
+                all.reverse();
+                return Ok(all);
+            }
+            filter.before = oldest;
+        }
     }
 
     /// Goes on with a run that was stored by a daemon that is gone.
@@ -283,10 +351,11 @@ impl Store {
         let _writing = live.writing.lock().await;
         let at = Timestamp::now();
         let before = live.run();
-        let (mut run, mut events) = (before.clone(), Vec::with_capacity(drafts.len()));
-        let mut batch = Batch::default();
+        let (mut run, mut events) = (Run::clone(&before), Vec::with_capacity(drafts.len()));
+        let (mut batch, mut is_whole) = (Batch::default(), false);
         for draft in drafts.drain(..) {
             let event = draft.stored(run.last_sequence + 1, at);
+            is_whole |= event.payload.is_of_run();
             run.apply(&event.payload);
             run.last_sequence = event.sequence;
             batch.cases.extend(case_row(run_id, &event));
@@ -300,7 +369,7 @@ impl Store {
         let (blocks, lengths) = blocks(run_id, &events);
         batch.blocks = blocks;
         let is_over = run.state.is_final();
-        batch.runs.push(RunRow::of(run.clone()));
+        batch.runs.push(RunRow::of(&run, is_whole));
         if let Err(error) = self.writer.write(batch).await {
             live.fail(&error);
             return Err(error);
@@ -321,8 +390,9 @@ impl Store {
     pub async fn change(&self, run_id: &str, change: Change) -> Result<Run, StoreError> {
         let Some(live) = self.live(run_id) else { return self.run(run_id).await };
         let _writing = live.writing.lock().await;
-        let Some(run) = change.of(live.run()) else { return Ok(live.run()) };
-        self.writer.write(Batch { runs: vec![RunRow::of(run.clone())], ..Batch::default() }).await?;
+        let before = Run::clone(&live.run());
+        let Some(run) = change.of(before.clone()) else { return Ok(before) };
+        self.writer.write(Batch { runs: vec![RunRow::of(&run, false)], ..Batch::default() }).await?;
         live.set(run.clone());
         Ok(run)
     }
@@ -394,9 +464,9 @@ impl Store {
         let mut replays: HashMap<String, bool> = HashMap::new();
         let (mut found, mut looked_at) = (Vec::new(), 0);
         loop {
-            let rows = self.database.history(case_id, suite, limit, looked_at).await?;
-            looked_at += rows.len();
-            let is_last = rows.len() < limit;
+            let (rows, number) = self.database.history(case_id, suite, limit, looked_at).await?;
+            looked_at += number;
+            let is_last = number < limit;
             for row in rows {
                 if !replays.contains_key(&row.run_id) {
                     let is_replay = self.run(&row.run_id).await.is_ok_and(|run| run.spec.replay.is_some());
@@ -428,11 +498,14 @@ impl Store {
     /// When the database cannot be read.
     pub async fn agents(&self) -> Result<Vec<(String, String, Vec<(String, String)>)>, StoreError> {
         let agents = self.database.agents().await?;
-        let read = |(name, url, labels): (String, String, String)| {
-            let labels = serde_json::from_str(&labels).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-            Ok((name, url, labels))
+        let read = |(name, url, labels): (String, String, String)| match serde_json::from_str(&labels) {
+            Ok(labels) => Some((name, url, labels)),
+            Err(error) => {
+                tracing::error!(agent = ?name, %error, "an agent in the store cannot be read, and is passed over");
+                None
+            }
         };
-        agents.into_iter().map(read).collect()
+        Ok(agents.into_iter().filter_map(read).collect())
     }
 
     /// Keeps an agent that a client has added.
@@ -530,14 +603,46 @@ fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> (Vec<Block>, Vec<usize>) {
         let sequence = event.sequence;
         match blocks.last_mut().filter(|block| block.body.len() < BLOCK_BYTES) {
             Some(block) => block.last = sequence,
-            None => blocks.push(Block { run_id: run_id.to_owned(), first: sequence, last: sequence, body: Vec::new() }),
+            None => {
+                blocks.push(Block { run_id: run_id.to_owned(), first: sequence, last: sequence, body: Arc::default() });
+            }
         }
         if let Some(block) = blocks.last_mut() {
-            let before = block.body.len();
+            // Nobody else has it yet.
+            let body = Arc::make_mut(&mut block.body);
+            let before = body.len();
             // Into memory, which grows.
-            let _ = run_event_to_proto(event).encode_length_delimited(&mut block.body);
-            lengths.push(block.body.len() - before);
+            let _ = run_event_to_proto(event).encode_length_delimited(body);
+            lengths.push(body.len() - before);
         }
     }
     (blocks, lengths)
+}
+
+/// Makes ids of runs, which are in the order of time: whatever the clock says, the next one is higher.
+#[derive(Debug)]
+struct Ids {
+    /// The time in the newest id, in milliseconds since 1970.
+    newest: Mutex<u64>,
+}
+
+impl Ids {
+    /// Those that come after an id.
+    fn after(newest: Option<&str>) -> Self {
+        let time = newest.and_then(|id| id.parse::<Uuid>().ok()?.get_timestamp());
+        let millis = time.map_or(0, |time| {
+            let (seconds, nanos) = time.to_unix();
+            seconds * 1_000 + u64::from(nanos / 1_000_000)
+        });
+        Self { newest: Mutex::new(millis) }
+    }
+
+    fn next(&self) -> String {
+        let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        *newest = now.max(*newest + 1);
+        let mut random = [0; 10];
+        random.copy_from_slice(&Uuid::new_v4().as_bytes()[..10]);
+        uuid::Builder::from_unix_timestamp_millis(*newest, &random).into_uuid().to_string()
+    }
 }

@@ -1,7 +1,7 @@
 //! One writer for all runs: whatever waits while a transaction is on its way goes into the next one together.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,20 +11,22 @@ use tokio::time::Instant;
 use super::StoreError;
 use super::database::{Batch, Database};
 
-/// Batches that may wait; whoever comes later waits with them.
+/// Batches that may wait; whoever comes later waits with them. What they hold is bounded by the events on their way.
 const WAITING: usize = 256;
 
 /// Time from the start of one transaction to that of the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Pauses before what could not be stored is tried again.
-const RETRIES: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
-
-/// Time for one transaction.
-const WRITE: Duration = Duration::from_secs(10);
-/// Time after which nothing is tried again.
-const GIVE_UP: Duration = Duration::from_secs(15);
+/// Pauses before what could not be stored is tried again. Tries are counted, not their time: a daemon that stood still, or a disk that
+/// did, has lost time and nothing else.
+const RETRIES: [Duration; 6] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(5),
+    Duration::from_secs(5),
+];
 
 type Waiting = (Batch, oneshot::Sender<Result<(), StoreError>>);
 
@@ -60,12 +62,6 @@ impl Writer {
     }
 }
 
-/// Writes batches within a time: a database that is stuck is as good as one that is not there.
-async fn write(database: &Database, batches: &[Batch]) -> Result<(), StoreError> {
-    let silent = |_| Err(StoreError::Database(format!("it took more than {WRITE:?} to write")));
-    tokio::time::timeout(WRITE, database.write(batches)).await.unwrap_or_else(silent)
-}
-
 async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
     let mut waiting = Vec::new();
     let mut next = Instant::now();
@@ -80,23 +76,10 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
             }
         }
         next = Instant::now() + PAUSE;
-        let (batches, done): (Vec<Batch>, Vec<_>) = waiting.drain(..).unzip();
-        let begun = Instant::now();
-        let together = write(&database, &batches).await;
-        for (batch, sender) in batches.iter().zip(done) {
-            // One that cannot be stored does not take the others along, and a database may be away for a moment.
-            let mut written = together.clone();
-            for pause in RETRIES {
-                if written.is_ok() || begun.elapsed() > GIVE_UP {
-                    break;
-                }
-                tokio::time::sleep(pause).await;
-                let stored = tokio::time::timeout(WRITE, database.is_stored(batch)).await;
-                written = match stored {
-                    Ok(Ok(true)) => Ok(()),
-                    Ok(Ok(false) | Err(_)) | Err(_) => write(&database, std::slice::from_ref(batch)).await,
-                };
-            }
+        let (batches, done): (Vec<Arc<Batch>>, Vec<_>) =
+            waiting.drain(..).map(|(batch, done)| (Arc::new(batch), done)).unzip();
+        let written = write(&database, &batches).await;
+        for (sender, written) in done.into_iter().zip(written) {
             if let Err(error) = &written {
                 tracing::error!(%error, "something cannot be stored");
             }
@@ -104,4 +87,40 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
             let _ = sender.send(written);
         }
     }
+}
+
+/// Writes batches, all of them together; and says of each whether it is stored.
+async fn write(database: &Database, batches: &[Arc<Batch>]) -> Vec<Result<(), StoreError>> {
+    let mut together = database.write(batches).await;
+    // A database may be away for a moment, and a disk full. It is the same for all of them then.
+    for pause in RETRIES {
+        if !together.as_ref().is_err_and(StoreError::may_pass) {
+            break;
+        }
+        tokio::time::sleep(pause).await;
+        // A transaction whose answer was lost may be there, and then it is there whole.
+        let with_blocks = batches.iter().find(|batch| !batch.blocks.is_empty());
+        let is_stored = match with_blocks {
+            Some(batch) => database.is_stored(batch).await,
+            None => Ok(false),
+        };
+        together = match is_stored {
+            Ok(true) => Ok(()),
+            Ok(false) => database.write(batches).await,
+            Err(error) => Err(error),
+        };
+    }
+    if together.as_ref().map_or_else(StoreError::may_pass, |()| true) {
+        return vec![together; batches.len()];
+    }
+    // One that cannot be stored does not take the others along.
+    let mut written = Vec::with_capacity(batches.len());
+    for batch in batches {
+        written.push(match database.is_stored(batch).await {
+            Ok(true) => Ok(()),
+            Ok(false) => database.write(std::slice::from_ref(batch)).await,
+            Err(error) => Err(error),
+        });
+    }
+    written
 }

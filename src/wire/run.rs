@@ -10,7 +10,9 @@ use super::value::{
     WireError, duration_from_proto, duration_to_proto, fault_from_proto, fault_to_proto, usage_from_proto,
     usage_to_proto,
 };
+use crate::conversation::Fault;
 use crate::event::{Run, State, SuiteInfo};
+use crate::plan::RunSpec;
 use crate::suite::Tier;
 use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::verdict::Totals;
@@ -19,19 +21,10 @@ use crate::verdict::baseline::Comparison;
 /// A run.
 #[must_use]
 pub fn run_to_proto(run: &Run) -> pb::Run {
-    let state = match run.state {
-        State::Queued => pb::run::State::Queued,
-        State::Running => pb::run::State::Running,
-        State::Cancelling => pb::run::State::Cancelling,
-        State::Passed => pb::run::State::Passed,
-        State::Failed => pb::run::State::Failed,
-        State::Cancelled => pb::run::State::Cancelled,
-        State::Errored => pb::run::State::Errored,
-    };
     pb::Run {
         run_id: run.run_id.clone(),
         spec: Some(spec_to_proto(&run.spec)),
-        state: state.into(),
+        state: state_to_proto(run.state).into(),
         totals: Some(totals_to_proto(&run.totals)),
         created_at: Some(time_to_proto(run.created_at)),
         finished_at: run.finished_at.map(time_to_proto),
@@ -40,11 +33,92 @@ pub fn run_to_proto(run: &Run) -> pb::Run {
         warnings: run.warnings.clone(),
         agent: run.agent.as_ref().map(card_to_proto),
         agent_endpoint: run.agent_endpoint.clone(),
+        suite_count: u32::try_from(run.suites.len()).unwrap_or(u32::MAX),
         suites: run.suites.iter().map(suite_to_proto).collect(),
         paused: run.paused,
         concurrency: run.concurrency.unwrap_or(0),
         gate_result: run.gate.as_ref().map(gate_result_to_proto),
         trace_id: run.trace().trace_id.to_string(),
+    }
+}
+
+/// Longest text in a head, in bytes.
+const HEAD_TEXT: usize = 1 << 10;
+/// Most bytes of the paths of suites in a head.
+const HEAD_SUITES: usize = 16 << 10;
+
+/// A run as it stands in a list: who asked for what and how far it is, without whatever may be large. It reads as a run.
+#[must_use]
+pub fn head_to_proto(run: &Run) -> pb::Run {
+    let text = |text: &str| {
+        let end = text.floor_char_boundary(HEAD_TEXT);
+        if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() }
+    };
+    let mut left = HEAD_SUITES;
+    let suites: Vec<&SuiteInfo> = run
+        .suites
+        .iter()
+        .take_while(|suite| {
+            let fits = left.checked_sub(suite.path.len() + suite.tool_name.len() + 32);
+            left = fits.unwrap_or(0);
+            fits.is_some()
+        })
+        .collect();
+    // Paths and tools are those of the files; a head of a head is the same.
+    let spec = RunSpec {
+        bundle: run.spec.bundle,
+        bundle_size: run.spec.bundle_size,
+        tool_mode: run.spec.tool_mode,
+        concurrency: run.spec.concurrency,
+        repeats: run.spec.repeats,
+        labels: run.spec.labels.clone(),
+        replay: run.spec.replay.clone(),
+        gate: run.spec.gate,
+        ..RunSpec::new(text(&run.spec.agent_id), run.spec.suites.iter().take(1).map(|path| text(path)).collect())
+    };
+    pb::Run {
+        run_id: run.run_id.clone(),
+        spec: Some(spec_to_proto(&spec)),
+        state: state_to_proto(run.state).into(),
+        totals: Some(totals_to_proto(&run.totals)),
+        created_at: Some(time_to_proto(run.created_at)),
+        finished_at: run.finished_at.map(time_to_proto),
+        last_sequence: run.last_sequence,
+        error: run.error.as_ref().map(|error| {
+            fault_to_proto(&Fault { reason: text(&error.reason), message: text(&error.message), ..error.clone() })
+        }),
+        agent_endpoint: text(&run.agent_endpoint),
+        suite_count: u32::try_from(run.suites.len()).unwrap_or(u32::MAX),
+        suites: suites
+            .into_iter()
+            .map(|suite| pb::SuiteInfo {
+                warnings: Vec::new(),
+                comparison: None,
+                staleness: None,
+                ..suite_to_proto(suite)
+            })
+            .collect(),
+        paused: run.paused,
+        concurrency: run.concurrency.unwrap_or(0),
+        gate_result: run.gate.as_ref().map(|gate| pb::GateResult {
+            reasons: Vec::new(),
+            suites: Vec::new(),
+            ..gate_result_to_proto(gate)
+        }),
+        trace_id: run.trace().trace_id.to_string(),
+        ..pb::Run::default()
+    }
+}
+
+const fn state_to_proto(state: State) -> pb::run::State {
+    match state {
+        State::Queued => pb::run::State::Queued,
+        State::Running => pb::run::State::Running,
+        State::Cancelling => pb::run::State::Cancelling,
+        State::Passed => pb::run::State::Passed,
+        State::Failed => pb::run::State::Failed,
+        State::Cancelled => pb::run::State::Cancelled,
+        State::Errored => pb::run::State::Errored,
     }
 }
 

@@ -220,7 +220,7 @@ fn a_run_that_cannot_be_read_hides_no_other() {
     }
     daemon.signal("KILL");
     drop(daemon);
-    let spoil = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(\"update runs set body = x'ff', state = 'running', \
+    let spoil = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(\"update runs set body = x'ff', head = x'ff', state = 'running', \
                  finished_at = null where run_id = (select min(run_id) from runs)\"); db.commit()";
     let database = place.path().join("daemon/data/forge.db");
     assert!(Command::new("python3").args(["-c", spoil]).arg(&database).status().expect("python3 runs").success());
