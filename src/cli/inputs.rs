@@ -344,7 +344,7 @@ impl Inputs {
     /// here, where its files are. Returns what could not be read of it.
     pub(super) fn add_registry(&mut self, path: &Path) -> Result<Vec<Finding>, CliError> {
         // However the path is written, a barrel may import from its whole project, and from nowhere else.
-        let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let full = full(path);
         let root = project_of(&full);
         let name = full.strip_prefix(root).unwrap_or(&full).to_string_lossy().replace('\\', "/");
         let look_up = |name: &str| {
@@ -548,7 +548,7 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {
 /// The folder of the project that a file belongs to: the nearest one above it that looks like one, else the folder above
 /// the file's own.
 fn project_of(file: &Path) -> &Path {
-    let marks = ["package.json", "tsconfig.json", ".git"];
+    let marks = ["package.json", "tsconfig.json", ".git", "forge.config.json"];
     let folder = file.parent().unwrap_or(file);
     let project = folder.ancestors().find(|folder| marks.iter().any(|mark| folder.join(mark).exists()));
     project.or(folder.parent()).unwrap_or(folder)

@@ -222,6 +222,38 @@ fn where_the_seed_manifest_is() {
     check_rows(&place, &[(&["run", "pin.golden.json", "-n", &agent], 0, &["1/1 passed"], &["seed manifest", "⚠"])]);
 }
 
+/// A registry lies in its project, however its path is written, and a barrel may read from all of that.
+#[test]
+fn where_the_registry_is() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let suite = format!("[{}]", contract_case("a", r#"{"responseNonEmpty": true}"#));
+    let tool = "export const t = { name: 't', description: 'd' };";
+    // Above the folder where the command is typed, in a folder that is no project.
+    place.write("up/evals/a.golden.json", &suite);
+    place.write("up/tools.exports.ts", "export { t } from './lib/t';");
+    place.write("up/lib/t.ts", tool);
+    // In a project that only its settings tell.
+    place.write("set/a.golden.json", &suite);
+    place.write("set/forge.config.json", r#"{"toolRegistryPath": "src/agent/tools.exports.ts"}"#);
+    place.write("set/src/agent/tools.exports.ts", "export { t } from '../../lib/t';");
+    place.write("set/lib/t.ts", tool);
+    let run = |folder: &str, more: &[&str]| {
+        let mut command = place.forgectl(&["run", "a.golden.json", "-n", &agent, "-o", "r.json"]);
+        command.args(more).current_dir(place.path().join(folder));
+        Running::start(command).end()
+    };
+    for (folder, more) in [("up/evals", &["--registry", "../tools.exports.ts"][..]), ("set", &[])] {
+        let ended = run(folder, more);
+        assert_eq!(ended.code, Some(0), "{folder}: {}", ended.stderr);
+        assert!(!ended.stderr.contains('⚠'), "{folder}: {}", ended.stderr);
+        assert_eq!(place.json(&format!("{folder}/r.json"))["metadata"]["registrySize"], 1, "{folder}");
+    }
+    let missing = run("set", &["--registry", "nope.ts"]);
+    assert_eq!(missing.code, Some(2), "{}", missing.stderr);
+    assert!(missing.stderr.contains("\n  nope.ts: there is no such tool registry"), "{}", missing.stderr);
+}
+
 /// A folder tells what it did not run: names that are nearly right, files with cases that have no such name, linked folders.
 #[test]
 fn what_a_folder_does_not_run() {
