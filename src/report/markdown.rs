@@ -16,6 +16,7 @@ use super::words::{all_assertions, count, cut, is_bad, money, tally, time, votes
 use super::{Report, Verdict, Written, attempts_note, own_error, repeats};
 use crate::event::{State, SuiteInfo};
 use crate::stats::{Repeats, Stability};
+use crate::suite::Dialect;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::GateResult;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome, Totals};
@@ -411,7 +412,11 @@ impl Section {
         let info = &self.info;
         let tally = if self.is_only { String::new() } else { format!(": {}", tally(&self.totals)) };
         let tool = code(&info.tool_name, MAX_SHORT);
-        let title = format!("\n### {}\n\n{tool}, {} evals{tally}\n", code(&info.path, MAX_SHORT), info.tier.name());
+        let kind = match Dialect::of(&info.path) {
+            Dialect::Contract => format!("{} evals", info.tier.name()),
+            Dialect::Framework => "tests".to_owned(),
+        };
+        let title = format!("\n### {}\n\n{tool}, {kind}{tally}\n", code(&info.path, MAX_SHORT));
         let mut page = Page { text: title, most };
         // What follows the cases is short, and must not fall off.
         let mut remarks = Page { text: String::new(), most: most / 2 };

@@ -740,7 +740,11 @@ fn framework_flags() {
         "r.html",
     ]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
-    for (file, text) in [("r.md", "## ❌ failed: 1 of 4 cases passed, 2 failed, 1 skipped"), ("r.html", "</html>\n")] {
+    for (file, text) in [
+        ("r.md", "## ❌ failed: 1 of 4 cases passed, 2 failed, 1 skipped"),
+        ("r.md", "\n`t`, tests\n"),
+        ("r.html", "</html>\n"),
+    ] {
         let report = std::fs::read_to_string(place.path().join(file)).expect("a report");
         assert!(report.contains(text), "{text}: {report}");
     }
