@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::limits::LONG_NAME_BYTES;
 use crate::suite::Dialect;
 use crate::suite::text::{HELD_BYTES, Text};
 
@@ -205,9 +206,15 @@ impl Bundle {
         let mut held = 0;
         let mut manifest: Option<BTreeMap<String, Entry>> = None;
         let mut bundle = Self::default();
-        for entry in archive.entries().map_err(BundleError::Archive)? {
+        // Raw: the reader would take a long name for as long as it claims to be.
+        let mut long_name = None;
+        for entry in archive.entries().map_err(BundleError::Archive)?.raw(true) {
             let mut entry = entry.map_err(BundleError::Archive)?;
-            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            if names_the_next(&mut entry, &mut long_name)? {
+                continue;
+            }
+            let path = long_name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
+            let path = String::from_utf8_lossy(&path).into_owned();
             if entry.header().entry_type() != tar::EntryType::Regular {
                 return Err(BundleError::Path { path, reason: "it is no regular file" });
             }
@@ -249,6 +256,35 @@ impl Bundle {
             },
         }
     }
+}
+
+/// Whether this is no file, but an entry that says how the next one is called: a path that is too long for a header, as GNU and as
+/// POSIX write them.
+fn names_the_next(entry: &mut tar::Entry<'_, impl Read>, name: &mut Option<Vec<u8>>) -> Result<bool, BundleError> {
+    let kind = entry.header().entry_type();
+    if !matches!(kind, tar::EntryType::GNULongName | tar::EntryType::XHeader) {
+        return Ok(false);
+    }
+    if entry.size() > LONG_NAME_BYTES {
+        let message = format!("a long name has {} bytes, {LONG_NAME_BYTES} are allowed", entry.size());
+        return Err(BundleError::TooLarge(message));
+    }
+    let mut content = Vec::new();
+    entry.take(LONG_NAME_BYTES).read_to_end(&mut content).map_err(BundleError::Archive)?;
+    if kind == tar::EntryType::GNULongName {
+        *name = content.split(|byte| *byte == 0).next().map(<[u8]>::to_vec);
+        return Ok(true);
+    }
+    for extension in tar::PaxExtensions::new(&content) {
+        let extension = extension.map_err(BundleError::Archive)?;
+        match extension.key_bytes() {
+            b"path" => *name = Some(extension.value_bytes().to_vec()),
+            b"size" => return Err(BundleError::TooLarge("a file is larger than its header can say".to_owned())),
+            // Times and owners say nothing here.
+            _ => {}
+        }
+    }
+    Ok(true)
 }
 
 /// Writes on, and keeps the hash and the number of the bytes.
@@ -382,6 +418,43 @@ mod tests {
         let mut changed = packed;
         changed[at] = b'{';
         assert!(matches!(open(&changed), Err(BundleError::Mismatch { .. })));
+    }
+
+    /// A file in an archive, with entries before it that say how it is called.
+    fn named(extensions: &[(tar::EntryType, &[u8])]) -> Result<Bundle, BundleError> {
+        let sha256 = hex::encode(Sha256::digest(b"{}"));
+        let path = format!("deep/{}.json", "x".repeat(150));
+        let manifest =
+            format!(r#"{{"version":1,"files":[{{"path":"{path}","role":"seed","size":2,"sha256":"{sha256}"}}]}}"#);
+        let mut archive = tar::Builder::new(Vec::new());
+        append(&mut archive, MANIFEST, manifest.len() as u64, manifest.as_bytes()).expect("appends");
+        for (kind, content) in extensions {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, "long", *content).expect("appends");
+        }
+        append(&mut archive, "short", 2, b"{}".as_slice()).expect("appends");
+        open(&archive.into_inner().expect("finishes"))
+    }
+
+    /// Archives are written with many programs, and a name may claim to have gigabytes.
+    #[test]
+    fn long_names_are_bounded() {
+        let path = format!("deep/{}.json", "x".repeat(150));
+        let pax = |key: &str, value: &str| {
+            let rest = format!(" {key}={value}\n");
+            let len = (1..10_000_000).find(|len: &usize| len.to_string().len() + rest.len() == *len).expect("a length");
+            format!("{len}{rest}").into_bytes()
+        };
+        let (gnu, xheader) = (tar::EntryType::GNULongName, tar::EntryType::XHeader);
+        named(&[(gnu, format!("{path}\0").as_bytes())]).expect("GNU's way");
+        named(&[(xheader, &[pax("mtime", "1.5"), pax("path", &path)].concat())]).expect("POSIX's way");
+        for (kind, content) in [(gnu, vec![b'a'; 1 << 20]), (xheader, pax("path", &"a".repeat(1 << 20)))] {
+            assert!(matches!(named(&[(kind, &content)]), Err(BundleError::TooLarge(_))));
+        }
+        assert!(matches!(named(&[(xheader, &pax("size", "9"))]), Err(BundleError::TooLarge(_))));
+        assert!(named(&[(xheader, b"12 no pair\n")]).is_err());
     }
 
     #[test]

@@ -43,6 +43,10 @@ macro_rules! limits {
 }
 
 limits! {
+    LONG_NAME_BYTES: u64 = 4 << 10, bytes;
+        "an entry of a bundle that says how the next file is called",
+        "a path has 512 bytes, and some programs write times and owners beside it",
+        "the bundle is refused";
     CALL_BYTES: usize = 64 << 20, bytes;
         "what an agent sends in one call, an event counting 64 bytes besides its own",
         "no answer that anybody reads is longer",

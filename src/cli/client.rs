@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use super::{CliError, Exit, note};
@@ -15,6 +14,7 @@ use crate::daemon::config::Config;
 use crate::daemon::status::chain;
 use crate::peer::agent::endpoint;
 use crate::peer::target::{AllowedTargets, Target};
+use crate::wire::channel::CheckedChannel;
 use crate::wire::control::agent_registry_service_client::AgentRegistryServiceClient;
 use crate::wire::control::info_service_client::InfoServiceClient;
 use crate::wire::control::run_service_client::RunServiceClient;
@@ -35,7 +35,7 @@ pub(super) struct Client {
     pub(super) url: String,
     /// What it said about itself.
     pub(super) info: GetInfoResponse,
-    channel: Channel,
+    channel: CheckedChannel,
     embedded: Option<Embedded>,
     /// Time that the daemon may be away while something is done with it.
     patience: Duration,
@@ -93,7 +93,7 @@ impl Client {
                 .hint("start one with `forge-daemon`, or leave out --daemon (and FORGE_DAEMON) to run without one")
         };
         let endpoint = endpoint(authority).map_err(|error| unreachable(error.to_string()))?;
-        let channel = endpoint.connect_timeout(PATIENCE).connect_lazy();
+        let channel = CheckedChannel::from(endpoint.connect_timeout(PATIENCE).connect_lazy());
         let mut info = InfoServiceClient::new(channel.clone());
         let asked = tokio::time::timeout(PATIENCE, info.get_info(GetInfoRequest {})).await;
         let info = match asked {
@@ -164,11 +164,11 @@ impl Client {
         }
     }
 
-    pub(super) fn runs(&self) -> RunServiceClient<Channel> {
+    pub(super) fn runs(&self) -> RunServiceClient<CheckedChannel> {
         RunServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    pub(super) fn agents(&self) -> AgentRegistryServiceClient<Channel> {
+    pub(super) fn agents(&self) -> AgentRegistryServiceClient<CheckedChannel> {
         AgentRegistryServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 

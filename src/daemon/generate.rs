@@ -1,7 +1,9 @@
 //! `GenerateCases`: asks a generator for cases and passes them on as they come.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -42,7 +44,16 @@ pub(super) fn generate(manager: &Manager, request: pb::GenerateCasesRequest) -> 
     let (generator, target) = (find(&request.generator_id)?, find(&request.agent_id)?);
     let (wanted, budget) = read(request).map_err(|error| of_wire(&error))?;
     let (sender, responses) = mpsc::channel(WAITING);
-    manager.spawn(ask(generator, target, wanted, budget, sender));
+    let name = generator.name.clone();
+    manager.spawn(async move {
+        let asking = AssertUnwindSafe(ask(generator, target, wanted, budget, sender.clone())).catch_unwind();
+        if asking.await.is_err() {
+            tracing::error!(generator = ?name, "asking a generator panicked");
+            // Else the client would take what came for everything.
+            let failed = of_generator(&name, "the daemon failed while it asked");
+            let _ = tokio::time::timeout(GRACE, sender.send(Err(failed))).await;
+        }
+    });
     Ok(ReceiverStream::new(responses))
 }
 

@@ -26,6 +26,7 @@ use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
 use crate::wire::bounded::Unread;
 use crate::wire::call::{chunks_to_proto, description_from_proto};
+use crate::wire::channel::CheckedChannel;
 use crate::wire::value::{code_name, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
@@ -66,7 +67,7 @@ pub struct Agent {
     pub name: String,
     /// Where it listens, for people.
     pub url: String,
-    channel: Channel,
+    channel: CheckedChannel,
 }
 
 /// Why an agent could not be asked to describe itself.
@@ -119,7 +120,7 @@ impl Agent {
         let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
         // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
         let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
-        Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy() })
+        Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy().into() })
     }
 
     /// An agent that is only a name: nothing can be called there.
@@ -128,22 +129,22 @@ impl Agent {
         Self {
             name: name.to_owned(),
             url: name.to_owned(),
-            channel: Endpoint::from_static("http://[::]:0").connect_lazy(),
+            channel: Endpoint::from_static("http://[::]:0").connect_lazy().into(),
         }
     }
 
     /// An agent behind a channel that is there already, such as an in-memory pipe.
     #[must_use]
     pub fn over(name: &str, url: &str, channel: Channel) -> Self {
-        Self { name: name.to_owned(), url: url.to_owned(), channel }
+        Self { name: name.to_owned(), url: url.to_owned(), channel: channel.into() }
     }
 
     /// The connection, for the other services that an agent may serve.
-    pub(super) fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> CheckedChannel {
         self.channel.clone()
     }
 
-    fn client(&self) -> AgentEndpointClient<Channel> {
+    fn client(&self) -> AgentEndpointClient<CheckedChannel> {
         AgentEndpointClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 

@@ -25,6 +25,7 @@ use crate::wire::agent::{
     CancelReason, Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeStart, Json, ResultSource,
     ToolCallFinished, ToolCallStarted, ToolMode, json,
 };
+use crate::wire::value::duration_from_proto;
 
 /// How the call shall end. Everything before the end has been sent.
 #[derive(Debug)]
@@ -69,7 +70,10 @@ impl<'a> Player<'a> {
         let accepted = Instant::now();
         let budget = start.context.as_ref().and_then(|context| context.budget);
         // A negative budget is used up, like zero; one beyond all clocks is none.
-        let deadline = budget.and_then(|budget| accepted.checked_add(budget.try_into().unwrap_or(Duration::ZERO)));
+        let deadline = budget.and_then(|budget| match duration_from_proto(budget) {
+            Some(time) => accepted.checked_add(time),
+            None => (budget.seconds <= 0).then_some(accepted),
+        });
         let (seq, answer, tool_calls, open_tool) = (0, Vec::new(), 0, None);
         Self { host, start, mode, ears, out, accepted, deadline, seq, answer, tool_calls, open_tool }
     }

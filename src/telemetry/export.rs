@@ -3,12 +3,15 @@
 //! One task makes spans and sends them; what waits are the events that become spans. A receiver that fails is tried again after
 //! pauses that grow; meanwhile the queue fills, and hardly any spans are made that nobody takes.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use opentelemetry_otlp::{LogExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -325,11 +328,7 @@ impl Sender {
 
     async fn try_to_send(&mut self, spans: &[SpanData]) -> bool {
         let sent = tokio::select! {
-            sent = tokio::time::timeout(self.timeout, self.spans.export(spans.to_vec())) => match sent {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-            },
+            sent = attempt(self.timeout, self.spans.export(spans.to_vec())) => sent,
             () = ended(&mut self.ends) => Err("no answer before the daemon ended".to_owned()),
         };
         let Err(error) = sent else {
@@ -347,6 +346,16 @@ impl Sender {
         self.failures = self.failures.saturating_add(1);
         self.most = PROBE;
         false
+    }
+}
+
+/// One export: an error, no answer in time and a panic are the same, an export that failed. What a receiver answers must not end the task
+/// that sends: the exporters read it in libraries that take some of it for granted.
+pub(super) async fn attempt(timeout: Duration, export: impl Future<Output = OTelSdkResult>) -> Result<(), String> {
+    match tokio::time::timeout(timeout, AssertUnwindSafe(export).catch_unwind()).await {
+        Ok(Ok(sent)) => sent.map_err(|error| error.to_string()),
+        Ok(Err(_)) => Err("the exporter failed at what the receiver answered".to_owned()),
+        Err(_) => Err(format!("no answer within {timeout:?}")),
     }
 }
 

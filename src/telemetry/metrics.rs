@@ -1,13 +1,18 @@
 //! What the daemon does, in numbers: for Prometheus at `/metrics`, and over OTLP if that is asked for.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, MeterProvider as _, UpDownCounter};
 use opentelemetry_otlp::MetricExporter;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use super::export::Exporter;
@@ -34,6 +39,30 @@ pub struct Metrics {
     received: Counter<u64>,
 }
 
+/// An exporter that fails where the one inside panics: the thread that exports must not end because of what a receiver answered.
+struct Caught(MetricExporter);
+
+impl PushMetricExporter for Caught {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let caught = AssertUnwindSafe(self.0.export(metrics)).catch_unwind().await;
+        caught.unwrap_or_else(|_| {
+            Err(OTelSdkError::InternalFailure("the exporter failed at what the receiver answered".to_owned()))
+        })
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.0.temporality()
+    }
+}
+
 impl Metrics {
     /// Numbers that begin at nothing.
     ///
@@ -45,7 +74,7 @@ impl Metrics {
         let prometheus = prometheus.scope_info_enabled(false).build().map_err(|error| error.to_string())?;
         let mut provider = SdkMeterProvider::builder().with_resource(resource).with_reader(prometheus);
         if let Some(exporter) = otlp {
-            provider = provider.with_reader(PeriodicReader::builder(exporter).build());
+            provider = provider.with_reader(PeriodicReader::builder(Caught(exporter)).build());
         }
         let provider = provider.build();
         let meter = provider.meter(semconv::SCOPE);

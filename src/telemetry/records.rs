@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::export::attempt;
 use super::semconv as name;
 
 /// Batches of spans that wait to become records, and their bytes, about.
@@ -249,10 +250,7 @@ impl Sender {
         }
         let Export { records, .. } = std::mem::take(export);
         let batch: Vec<_> = records.iter().map(|record| (record, &self.scope)).collect();
-        let sent = match tokio::time::timeout(self.timeout, self.exporter.export(LogBatch::new(&batch))).await {
-            Ok(sent) => sent.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-        };
+        let sent = attempt(self.timeout, self.exporter.export(LogBatch::new(&batch))).await;
         self.shared.waiting.fetch_sub(records.len(), Ordering::Relaxed);
         match sent {
             Ok(()) => {

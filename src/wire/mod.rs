@@ -5,6 +5,7 @@
 
 pub mod bounded;
 pub mod call;
+pub mod channel;
 pub mod event;
 mod gate;
 pub mod party;

@@ -228,8 +228,41 @@ pub fn duration_to_proto(duration: Duration) -> prost_types::Duration {
     }
 }
 
-/// Reads a span of time; `None` when it is negative.
+/// Longest span of time that the wire has, in seconds: about 10,000 years
+/// (<https://github.com/protocolbuffers/protobuf/blob/main/src/google/protobuf/duration.proto>).
+const MAX_SECONDS: u64 = 315_576_000_000;
+
+/// Reads a span of time; `None` when it is negative, or none that the wire may have. By hand: prost's own conversion overflows at the
+/// edge of what the fields hold.
 #[must_use]
 pub fn duration_from_proto(duration: prost_types::Duration) -> Option<Duration> {
-    Duration::try_from(duration).ok()
+    let seconds = u64::try_from(duration.seconds).ok().filter(|seconds| *seconds <= MAX_SECONDS)?;
+    let nanos = u32::try_from(duration.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Duration::new(seconds, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_spans_of_time_are_none() {
+        let read = |seconds, nanos| duration_from_proto(prost_types::Duration { seconds, nanos });
+        assert_eq!(read(1, 500_000_000), Some(Duration::from_millis(1_500)));
+        assert_eq!(read(315_576_000_000, 999_999_999), Some(Duration::new(MAX_SECONDS, 999_999_999)));
+        let (low, high) = (i64::MIN, i64::MAX);
+        for (seconds, nanos) in [
+            (low, 0),
+            (low, i32::MIN),
+            (low, i32::MAX),
+            (high, i32::MAX),
+            (high, 0),
+            (0, i32::MIN),
+            (-1, 999_999_999),
+            (1, -1),
+            (0, 1_000_000_000),
+        ] {
+            assert_eq!(read(seconds, nanos), None, "{seconds} {nanos}");
+        }
+    }
 }
