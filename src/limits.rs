@@ -43,6 +43,66 @@ macro_rules! limits {
 }
 
 limits! {
+    CONNECTIONS: usize = 1_000, count;
+        "connections, and at most half as many as the system lets the daemon open files",
+        "each takes a file and some memory, and clients need one each",
+        "who was silent for longest on its gives way, if nothing is done for it; else the further one is told so and closed";
+    GREETING: Duration = Duration::from_secs(10), time;
+        "time until a connection says what it speaks",
+        "clients begin with it",
+        "it is closed";
+    SILENCE: Duration = Duration::from_secs(90), time;
+        "time that nothing is said on a connection, or nothing taken",
+        "clients of HTTP/2 are asked every 30 s whether they are there, and answer",
+        "it is closed";
+    STREAMS: u32 = 200, count;
+        "requests at the same time on one connection",
+        "a client that watches many runs needs one each",
+        "further ones are refused, and well-behaved clients wait with them";
+    REQUESTS: usize = 2_000, count;
+        "requests at the same time, of all connections together",
+        "each takes some tens of kilobytes",
+        "who began one and was silent for longest gives way; else the further one is refused with RESOURCE_EXHAUSTED";
+    REQUEST_BYTES: usize = 256 << 20, bytes;
+        "bytes of requests that have not come to their end, besides bundles",
+        "a request may have 32 MiB, and most have some hundred bytes",
+        "the request that takes more is refused with RESOURCE_EXHAUSTED";
+    ARRIVAL: Duration = Duration::from_mins(1), time;
+        "time for a request to come to its end, besides bundles",
+        "32 MiB take as long over a slow line",
+        "it ends with DEADLINE_EXCEEDED";
+    UPLOADS: usize = 16, count;
+        "bundles that come in at the same time, and at most one for each 16 files that the daemon may open",
+        "each takes a file, and what came of a message of 32 MiB",
+        "the one of which nothing came for longest gives way; else the further one is refused with RESOURCE_EXHAUSTED";
+    UPLOAD_SILENCE: Duration = Duration::from_secs(30), time;
+        "time that nothing comes of a bundle",
+        "clients send one as fast as it is taken",
+        "it is given up";
+    UPLOAD_RATE: u64 = 128 << 10, bytes;
+        "bytes of a bundle that come in a second at least, behind the first minute",
+        "a slow line has as many",
+        "it is given up";
+    SPAN_REQUESTS: usize = 8, count;
+        "requests with spans that are read at the same time",
+        "each has up to 4 MiB and becomes many times as large",
+        "further ones wait for 20 s, and are then to be sent again";
+    CASE_PATTERNS: usize = 100, count;
+        "patterns that select cases, of a run or of whoever watches one",
+        "people write one or two",
+        "the request is refused";
+    CASE_PATTERN_BYTES: usize = 16 << 10, bytes;
+        "text of such patterns together; compiled they may take 1 MiB",
+        "people write short ones",
+        "the request is refused";
+    OPEN_BUNDLES: u64 = 512 << 20, bytes;
+        "bundles that are being opened, or of runs that go on, large files of cases not counted",
+        "two of the largest, or hundreds of usual ones",
+        "runs wait until others are over; a request that waits for 20 s is refused with RESOURCE_EXHAUSTED";
+    WAITING_RUNS: usize = 100, count;
+        "runs that wait for others to end",
+        "each holds what was asked for, and nothing of its bundle",
+        "further ones are refused with RESOURCE_EXHAUSTED";
     LONG_NAME_BYTES: u64 = 4 << 10, bytes;
         "an entry of a bundle that says how the next file is called",
         "a path has 512 bytes, and some programs write times and owners beside it",

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regex::{Regex, RegexBuilder};
+use regex::{RegexBuilder, RegexSet, RegexSetBuilder};
 
 use crate::conversation::ToolMode;
+use crate::limits::{CASE_PATTERN_BYTES, CASE_PATTERNS};
 use crate::suite::cases::{Head, LoadError};
 use crate::suite::script::Hooks;
 use crate::suite::template::Data;
@@ -228,6 +229,14 @@ pub enum PlanError {
         /// What is wrong with it.
         source: Box<regex::Error>,
     },
+    /// There are too many patterns.
+    #[error("{count} patterns of {bytes} bytes; {CASE_PATTERNS} of {CASE_PATTERN_BYTES} bytes together are allowed")]
+    Patterns {
+        /// How many there are.
+        count: usize,
+        /// Their text together.
+        bytes: usize,
+    },
     /// The suites hold no case, or the selection leaves none.
     #[error("nothing selected: {0}")]
     NothingSelected(String),
@@ -246,15 +255,17 @@ fn first_line(error: &regex::Error) -> String {
 /// # Errors
 /// When a pattern is invalid, or nothing is left to run: a run of nothing would be green without having checked anything.
 pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, PlanError> {
-    let patterns: Vec<Regex> = spec.case_patterns.iter().map(|pattern| compile(pattern)).collect::<Result<_, _>>()?;
+    let patterns = CasePatterns::read(&spec.case_patterns)?;
+    let tags: HashSet<&str> = spec.tags.iter().map(String::as_str).collect();
+    let difficulties: HashSet<&str> = spec.difficulties.iter().map(String::as_str).collect();
     let exact: HashSet<(&str, &str)> = spec.cases.iter().map(|(suite, id)| (suite.as_str(), id.as_str())).collect();
     let suites: Vec<Arc<Suite>> = suites.into_iter().map(Arc::new).collect();
     let selected = |suite: &Suite, case: &Head| {
         (spec.tiers.is_empty() || spec.tiers.contains(&suite.tier))
-            && (spec.difficulties.is_empty()
-                || case.labels.difficulty.as_ref().is_some_and(|d| spec.difficulties.contains(d)))
-            && (spec.tags.is_empty() || case.labels.tags.iter().any(|tag| spec.tags.contains(tag)))
-            && (patterns.is_empty() || patterns.iter().any(|pattern| pattern.is_match(&case.id)))
+            && (difficulties.is_empty()
+                || case.labels.difficulty.as_ref().is_some_and(|d| difficulties.contains(d.as_str())))
+            && (tags.is_empty() || case.labels.tags.iter().any(|tag| tags.contains(tag.as_str())))
+            && patterns.select(&case.id)
             && (exact.is_empty() || exact.contains(&(suite.path.as_str(), case.id.as_str())))
     };
     if let Some(empty) = suites.iter().find(|suite| spec.strict && suite.cases.is_empty()) {
@@ -283,10 +294,40 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
     Ok(Plan { suites, cases, data: Arc::new(data) })
 }
 
-/// Compiles a pattern that selects cases; its size is bounded because it comes from a client.
-fn compile(pattern: &str) -> Result<Regex, PlanError> {
-    RegexBuilder::new(pattern)
-        .size_limit(1 << 20)
-        .build()
-        .map_err(|source| PlanError::Pattern { pattern: pattern.to_owned(), source: Box::new(source) })
+/// What patterns may become, in bytes.
+const MAX_COMPILED: usize = 1 << 20;
+
+/// Patterns that select cases by their ids: one of them has to match. They come from clients, so what they become is bounded; making it
+/// still takes a while, and does not belong on a runtime thread.
+#[derive(Debug, Default)]
+pub struct CasePatterns(Option<RegexSet>);
+
+impl CasePatterns {
+    /// Reads patterns; none select every case.
+    ///
+    /// # Errors
+    /// When one is no regular expression, or they are too many or too large.
+    pub fn read(patterns: &[String]) -> Result<Self, PlanError> {
+        let bytes: usize = patterns.iter().map(String::len).sum();
+        if patterns.len() > CASE_PATTERNS || bytes > CASE_PATTERN_BYTES {
+            return Err(PlanError::Patterns { count: patterns.len(), bytes });
+        }
+        if patterns.is_empty() {
+            return Ok(Self::default());
+        }
+        let set = RegexSetBuilder::new(patterns).size_limit(MAX_COMPILED).dfa_size_limit(MAX_COMPILED).build();
+        let bad = |error: &regex::Error| {
+            // Which it is that does not work, if it is one.
+            let alone = |pattern: &&String| RegexBuilder::new(pattern).size_limit(MAX_COMPILED).build().is_err();
+            let pattern = patterns.iter().find(alone).cloned().unwrap_or_else(|| patterns.join(", "));
+            PlanError::Pattern { pattern, source: Box::new(error.clone()) }
+        };
+        set.map(|set| Self(Some(set))).map_err(|error| bad(&error))
+    }
+
+    /// Whether the case with this id is selected.
+    #[must_use]
+    pub fn select(&self, id: &str) -> bool {
+        self.0.as_ref().is_none_or(|set| set.is_match(id))
+    }
 }

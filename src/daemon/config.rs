@@ -46,6 +46,8 @@ pub struct Config {
     pub agents: BTreeMap<String, String>,
     /// Addresses that clients may name.
     pub allowed_targets: AllowedTargets,
+    /// Names besides `localhost` by which clients of plain HTTP may call the daemon; a `*` at the start stands for any beginning.
+    pub allowed_hosts: Vec<String>,
     /// What models cost, for runs that do not say.
     pub prices: Prices,
     /// Runs at the same time; others wait.
@@ -88,6 +90,7 @@ impl Config {
             insecure: false,
             agents: BTreeMap::new(),
             allowed_targets: AllowedTargets::default(),
+            allowed_hosts: Vec::new(),
             prices: Prices::default(),
             max_parallel_runs: 4,
             keep_runs: 200,
@@ -185,6 +188,7 @@ struct File {
     insecure: Option<bool>,
     agents: Option<BTreeMap<String, String>>,
     allowed_targets: Option<Vec<String>>,
+    allowed_hosts: Option<Vec<String>>,
     prices: Option<BTreeMap<String, FilePrice>>,
     max_parallel_runs: Option<usize>,
     keep_runs: Option<usize>,
@@ -267,6 +271,7 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
     if let Some(patterns) = file.allowed_targets {
         config.allowed_targets = AllowedTargets::Matching(patterns);
     }
+    config.allowed_hosts = file.allowed_hosts.unwrap_or_default();
     for (model, price) in file.prices.unwrap_or_default() {
         let problem = || format!("{model:?}: must be US dollars for a million tokens, from 0 to 1000000");
         let price = price.read().ok_or_else(|| value("prices", problem()))?;

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
-use crate::bundle::BundleError;
+use crate::bundle::{BundleError, MAX_HELD_BYTES};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
-use crate::limits::WAITING_EVENTS;
+use crate::limits::{OPEN_BUNDLES, WAITING_EVENTS, WAITING_RUNS};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
@@ -38,6 +38,11 @@ use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
 
+/// Bundles that are opened at the same time.
+const OPENING: usize = 2;
+/// How long somebody who creates a run waits for room to open its bundle.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Owns the runs of a daemon.
 #[derive(Debug)]
 pub struct Manager {
@@ -47,6 +52,12 @@ pub struct Manager {
     directory: Arc<Directory>,
     bundles: Arc<Bundles>,
     permits: Arc<Semaphore>,
+    /// Room for bundles that are open, in KiB.
+    room: Arc<Semaphore>,
+    /// Turns to open one, which takes processors.
+    opening: Semaphore,
+    /// Runs at the same time.
+    parallel: usize,
     prices: Prices,
     /// Who runs the scripts of suites.
     scripts: Arc<Pool>,
@@ -112,6 +123,12 @@ pub enum CreateError {
     /// The run cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// There is no room to open its bundle now.
+    #[error("the daemon has too many bundles open; try again when a run is over")]
+    Busy,
+    /// Too many runs wait.
+    #[error("{WAITING_RUNS} runs wait already, which is the most there can be")]
+    TooManyWait,
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
@@ -133,6 +150,9 @@ impl Manager {
             directory,
             bundles,
             permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
+            room: Arc::new(Semaphore::new(usize::try_from(OPEN_BUNDLES >> 10).unwrap_or(Semaphore::MAX_PERMITS))),
+            opening: Semaphore::new(OPENING),
+            parallel: config.max_parallel_runs,
             prices: config.prices.clone(),
             scripts: Arc::new(Pool::new(script_workers(), config.scripts)),
             controls: Arc::default(),
@@ -201,7 +221,7 @@ impl Manager {
     /// # Errors
     /// Everything that keeps the run from being started; an agent that is not there is found out later.
     pub async fn create(
-        &self,
+        self: &Arc<Self>,
         request_id: &str,
         mut spec: RunSpec,
         validate_only: bool,
@@ -213,7 +233,11 @@ impl Manager {
         spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
         spec.capture_content |= self.capture_content;
         spec.agent_gone_after = spec.agent_gone_after.or(Some(self.agent_gone_after));
-        let parts = self.assemble(&spec).await?;
+        if !validate_only && self.lock().len() >= WAITING_RUNS + self.parallel {
+            return Err(CreateError::TooManyWait);
+        }
+        let assembled = tokio::time::timeout(PATIENCE, self.assemble(&spec)).await;
+        let parts = assembled.unwrap_or(Err(CreateError::Busy))?;
         let plan = &parts.plan;
         if spec.strict {
             // Not when a run goes on after a restart: it was accepted.
@@ -244,8 +268,7 @@ impl Manager {
         }
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            let grouper = self.grouper(&run);
-            self.start(self.job(parts, run.clone(), Done::default()), grouper);
+            self.start(run.clone(), Some(parts));
         }
         Ok((run, deduplicated))
     }
@@ -257,6 +280,10 @@ impl Manager {
 
     /// Everything that a run needs besides itself.
     async fn assemble(&self, spec: &RunSpec) -> Result<Parts, CreateError> {
+        let size = self.bundles.size(&spec.bundle).await?.min(MAX_HELD_BYTES);
+        let kib = u32::try_from(size >> 10).unwrap_or(u32::MAX).saturating_add(1);
+        let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| CreateError::Stopping)?;
+        let _turn = self.opening.acquire().await.map_err(|_| CreateError::Stopping)?;
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
@@ -308,14 +335,14 @@ impl Manager {
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
-        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence })
+        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence, room })
     }
 
     /// Goes on with the runs that a daemon has left behind, or ends them.
     ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub async fn take_up(&self, what: OnRestart) -> Result<(), StoreError> {
+    pub async fn take_up(self: &Arc<Self>, what: OnRestart) -> Result<(), StoreError> {
         for run_id in self.store.going_on().await? {
             // One that cannot be gone on with does not keep the others from it.
             if let Err(error) = self.take_up_one(&run_id, what).await {
@@ -325,32 +352,31 @@ impl Manager {
         Ok(())
     }
 
-    async fn take_up_one(&self, run_id: &str, what: OnRestart) -> Result<(), StoreError> {
+    async fn take_up_one(self: &Arc<Self>, run_id: &str, what: OnRestart) -> Result<(), StoreError> {
         let run = self.store.take_up(run_id).await?;
-        let parts = match what {
-            OnRestart::Resume => self.assemble(&run.spec).await.map_err(|error| chain(&error)),
-            OnRestart::Abort => Err("the daemon was restarted, and is configured not to go on with runs".to_owned()),
-        };
-        match parts {
-            Ok(parts) => {
-                let (done, grouper) = self.done(&run).await?;
-                tracing::info!(run = %run.run_id, finished = done.finished.len(), "a run goes on");
+        match what {
+            OnRestart::Resume => {
                 let is_cancelling = run.state == State::Cancelling;
-                self.start(self.job(parts, run.clone(), done), grouper);
+                self.start(run, None);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
+                Ok(())
             }
-            Err(why) => {
-                tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
-                let (_, grouper) = self.done(&run).await?;
-                let is_replay = run.spec.replay.is_some();
-                let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
-                let why = format!("the run cannot go on: {why}");
-                abandon(&self.store, run, "NOT_RESUMED", &why, &mut told).await?;
+            OnRestart::Abort => {
+                let why = "the daemon was restarted, and is configured not to go on with runs";
+                self.give_up(run, why).await
             }
         }
-        Ok(())
+    }
+
+    /// Ends a run that cannot go on.
+    async fn give_up(&self, run: Run, why: &str) -> Result<(), StoreError> {
+        tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
+        let (_, grouper) = self.done(&run).await?;
+        let is_replay = run.spec.replay.is_some();
+        let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
+        abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}"), &mut told).await
     }
 
     /// How far a run came, by its log; and what of it is open for whoever makes spans.
@@ -372,67 +398,111 @@ impl Manager {
     }
 
     fn job(&self, parts: Parts, run: Run, mut done: Done) -> Job {
-        let Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence } = parts;
+        let Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence, room: _ } = parts;
         // What held for the recorded answers holds for what is said about them.
         done.snapshot = done.snapshot.or_else(|| evidence.as_ref().and_then(|evidence| evidence.snapshot()));
         let (spans, span_wait) = (Arc::clone(&self.spans), self.span_wait);
         Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done, spans, span_wait }
     }
 
-    /// `grouper`: what it is told of the run next.
-    fn start(&self, job: Job, grouper: Grouper) {
+    /// Lets a run go on when it may. `parts` is what it needs, if that is at hand.
+    fn start(self: &Arc<Self>, run: Run, parts: Option<Parts>) {
         let control = Control::default();
-        control.pace(job.run.paused, job.run.concurrency);
-        self.lock().insert(job.run.run_id.clone(), control.clone());
+        control.pace(run.paused, run.concurrency);
+        self.lock().insert(run.run_id.clone(), control.clone());
         if self.stopping.is_cancelled() {
             control.stop(CancelReason::Shutdown);
         }
-        let (store, farewells, permits) = (Arc::clone(&self.store), self.farewells.clone(), Arc::clone(&self.permits));
-        let (controls, stopping) = (Arc::clone(&self.controls), self.stopping.clone());
-        let telemetry = self.telemetry.clone();
+        let manager = Arc::clone(self);
         self.tasks.spawn(async move {
-            let run_id = job.run.run_id.clone();
-            let permit = tokio::select! {
-                permit = permits.acquire_owned() => permit.ok(),
-                // A cancelled run is told so by the engine itself, which then does nothing else.
-                () = control.stopped() => None,
-            };
-            tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
-            let waited = Timestamp::now().duration_since(job.run.created_at);
-            let waited = Duration::try_from(waited).ok().filter(|_| job.done.events == 0);
-            telemetry.metrics.run_begins(waited);
-            let mut told = Told { telemetry: telemetry.clone(), is_replay: job.run.spec.replay.is_some(), grouper };
-            let (events, drafts) = mpsc::channel(WAITING_EVENTS);
-            let executed = AssertUnwindSafe(execute(job, events, farewells, control)).catch_unwind();
-            let stored = AssertUnwindSafe(write_log(&store, &run_id, drafts, &mut told)).catch_unwind();
-            let (stored, executed) = tokio::join!(stored, executed);
-            // A run whose log nobody writes is over, which is told below.
-            let stored = stored.unwrap_or_else(|_| {
-                tracing::error!(run = %run_id, "writing the log panicked");
-                Ok(())
-            });
-            if executed.is_err() {
-                tracing::error!(run = %run_id, "the engine panicked");
+            let run_id = run.run_id.clone();
+            let going = Box::pin(manager.go(run, parts, control));
+            let went = AssertUnwindSafe(going).catch_unwind().await;
+            match went {
+                Ok(Ok(())) => tracing::info!(run = %run_id, "run ended"),
+                Ok(Err(error)) => tracing::error!(run = %run_id, %error, "the log of a run could not be written"),
+                Err(_) => tracing::error!(run = %run_id, "what a run needs could not be made ready: it panicked"),
             }
-            let ended = match stored {
-                Ok(()) => end_if_abandoned(&store, &run_id, stopping.is_cancelled(), &mut told).await,
-                Err(error) => Err(error),
-            };
-            match ended {
-                Ok(()) => tracing::info!(run = %run_id, "run ended"),
-                Err(error) => tracing::error!(run = %run_id, %error, "the log of a run could not be written"),
-            }
-            telemetry.metrics.run_leaves();
-            controls.lock().unwrap_or_else(PoisonError::into_inner).remove(&run_id);
-            drop(permit);
-            if let Some(exporter) = &telemetry.exporter {
+            manager.lock().remove(&run_id);
+            if let Some(exporter) = &manager.telemetry.exporter {
                 // What people look for when a run is over. A daemon that ends waits for all of it at once.
                 tokio::select! {
                     () = exporter.flush() => {}
-                    () = stopping.cancelled() => {}
+                    () = manager.stopping.cancelled() => {}
                 }
             }
         });
+    }
+
+    /// A run from waiting to its end.
+    async fn go(&self, run: Run, parts: Option<Parts>, control: Control) -> Result<(), StoreError> {
+        let run_id = run.run_id.clone();
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
+        let (_permit, run, parts) = if permit.is_some() {
+            (permit, run, parts)
+        } else {
+            // What waits holds nothing: what it needs is opened anew when it begins.
+            drop((run, parts));
+            let permit = tokio::select! {
+                permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
+                // A cancelled run is told so by the engine itself, which then does nothing else.
+                () = control.stopped() => None,
+            };
+            if permit.is_none() && control.is_suspending() {
+                return Ok(());
+            }
+            (permit, self.store.run(&run_id).await?, None)
+        };
+        let parts = match parts {
+            Some(parts) => parts,
+            None => match self.assemble(&run.spec).await {
+                Ok(parts) => parts,
+                Err(error) => return self.give_up(run, &chain(&error)).await,
+            },
+        };
+        let (done, grouper) = self.done(&run).await?;
+        if done.events > 0 {
+            tracing::info!(run = %run_id, finished = done.finished.len(), "a run goes on");
+        }
+        Box::pin(self.execute(run, parts, done, grouper, control)).await
+    }
+
+    /// Executes a run and writes its log. `grouper`: what telemetry is told of it next.
+    async fn execute(
+        &self,
+        run: Run,
+        mut parts: Parts,
+        done: Done,
+        grouper: Grouper,
+        control: Control,
+    ) -> Result<(), StoreError> {
+        let (run_id, created_at) = (run.run_id.clone(), run.created_at);
+        let _room = parts.room.split(parts.room.num_permits());
+        let (is_new, is_replay) = (done.events == 0, run.spec.replay.is_some());
+        let job = self.job(parts, run, done);
+        tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
+        let metrics = &self.telemetry.metrics;
+        let waited = Duration::try_from(Timestamp::now().duration_since(created_at)).ok().filter(|_| is_new);
+        metrics.run_begins(waited);
+        let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
+        let (events, drafts) = mpsc::channel(WAITING_EVENTS);
+        let executed = AssertUnwindSafe(execute(job, events, self.farewells.clone(), control)).catch_unwind();
+        let stored = AssertUnwindSafe(write_log(&self.store, &run_id, drafts, &mut told)).catch_unwind();
+        let (stored, executed) = tokio::join!(stored, executed);
+        // A run whose log nobody writes is over, which is told below.
+        let stored = stored.unwrap_or_else(|_| {
+            tracing::error!(run = %run_id, "writing the log panicked");
+            Ok(())
+        });
+        if executed.is_err() {
+            tracing::error!(run = %run_id, "the engine panicked");
+        }
+        let ended = match stored {
+            Ok(()) => end_if_abandoned(&self.store, &run_id, self.stopping.is_cancelled(), &mut told).await,
+            Err(error) => Err(error),
+        };
+        metrics.run_leaves();
+        ended
     }
 
     /// Cancels a run; one that is over stays as it is.
@@ -613,6 +683,8 @@ struct Parts {
     scripts: Option<RunScripts>,
     snapshot: Option<Agent>,
     evidence: Option<Arc<Evidence>>,
+    /// What the open bundle takes.
+    room: OwnedSemaphorePermit,
 }
 
 /// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but

@@ -6,12 +6,15 @@
 mod agents;
 mod artifact;
 pub mod config;
+mod door;
 mod generate;
 mod history;
 mod http;
 mod info;
+mod intake;
 pub mod manager;
 mod open;
+mod places;
 mod receiver;
 mod runs;
 pub mod status;
@@ -25,11 +28,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
-use tonic::service::{LayerExt as _, Routes};
+use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
-use tower::limit::ConcurrencyLimitLayer;
 
+use crate::limits::STREAMS;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::store::bundles::{self, Bundles, BundlesError};
 use crate::store::guard::{LockedFile, make_private};
@@ -46,6 +48,7 @@ use crate::wire::control::run_service_server::{RunServiceServer, SERVICE_NAME as
 use crate::wire::otlp::trace_service_server::{SERVICE_NAME as TRACE_SERVICE, TraceServiceServer};
 use crate::wire::reflection::{HEALTH, REFLECTION, REFLECTION_ALPHA, reflection};
 use config::{Config, OnRestart};
+use intake::Intake;
 use manager::{Manager, Telemetry};
 
 /// The file that says whose a data directory is.
@@ -100,6 +103,8 @@ pub enum DaemonError {
 pub struct Daemon {
     manager: Arc<Manager>,
     directory: Arc<Directory>,
+    /// Names that the daemon is called by.
+    hosts: Vec<String>,
     drain: Duration,
     on_restart: OnRestart,
     /// Holds the data directory for this daemon alone, as long as it is open.
@@ -124,7 +129,14 @@ impl Daemon {
         }
         let telemetry = telemetry(config)?;
         let manager = Manager::new(store, Arc::clone(&directory), bundles, telemetry, config);
-        Ok(Self { manager: Arc::new(manager), directory, drain: config.drain, on_restart: config.on_restart, lock })
+        Ok(Self {
+            manager: Arc::new(manager),
+            directory,
+            hosts: config.allowed_hosts.clone(),
+            drain: config.drain,
+            on_restart: config.on_restart,
+            lock,
+        })
     }
 
     /// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the
@@ -133,7 +145,7 @@ impl Daemon {
     /// # Errors
     /// When the server gives up.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
-        let Self { manager, directory, drain, on_restart, lock } = self;
+        let Self { manager, directory, hosts, drain, on_restart, lock } = self;
         manager.take_up(on_restart).await?;
         let (health, health_service) = tonic_health::server::health_reporter();
         let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE];
@@ -147,8 +159,6 @@ impl Daemon {
         let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
             .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)
             .accept_compressed(CompressionEncoding::Gzip);
-        // A request becomes many times as large when it is read.
-        let traces = ConcurrencyLimitLayer::new(receiver::MAX_REQUESTS).named_layer(traces);
         let routes = Routes::from(http::routes(Arc::clone(&manager)))
             .add_service(traces)
             .add_service(health_service)
@@ -160,15 +170,15 @@ impl Daemon {
                     .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
             )
             .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))));
+        let guard = http::Guard { intake: Intake::default(), hosts };
+        let guard = axum::middleware::from_fn_with_state(Arc::new(guard), http::guard);
         let server = Server::builder()
+            .max_concurrent_streams(STREAMS)
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
-            .add_routes(Routes::from(routes.prepare().into_axum_router().layer(axum::middleware::from_fn(http::guard))))
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(listener).with_nodelay(Some(true)),
-                closed.clone().cancelled_owned(),
-            );
+            .add_routes(Routes::from(routes.prepare().into_axum_router().layer(guard)))
+            .serve_with_incoming_shutdown(door::guests(listener), closed.clone().cancelled_owned());
         let stop = async {
             shutdown.cancelled().await;
             tracing::info!("stopping: no new runs, waiting for cases in flight");

@@ -11,13 +11,13 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
+use crate::limits::SPAN_REQUESTS;
 use crate::telemetry::receive::{ReadError, read, spans};
 use crate::wire::otlp::trace_service_server::TraceService;
 
-/// Requests that are taken at the same time, over gRPC and over HTTP each.
-pub(super) const MAX_REQUESTS: usize = 8;
-/// Requests that are read at the same time. Whoever reads holds a place until it is done, also when nobody waits for it any more.
-static READING: Semaphore = Semaphore::const_new(MAX_REQUESTS);
+/// Requests that are read at the same time, all of which are here. Whoever reads holds a place until it is done, also when nobody waits
+/// for it any more.
+static READING: Semaphore = Semaphore::const_new(SPAN_REQUESTS);
 /// Time for a request to come in and to find such a place.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Largest request, in bytes, after it was unzipped.

@@ -1,16 +1,21 @@
 //! `RunService`: bundles in, runs and their logs out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tonic::{Request, Response, Status, Streaming};
 
 use super::artifact::{self, Artifacts};
+use super::door::files;
+use super::intake::peer_of;
 use super::manager::Manager;
+use super::places::Places;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
 use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
+use crate::limits::{UPLOAD_RATE, UPLOADS};
 use crate::plan::MAX_CONCURRENCY;
 use crate::store::{CaseRow, Filter};
 use crate::wire::control as pb;
@@ -22,17 +27,22 @@ use crate::wire::verdict::{blame_to_proto, cause_to_proto, outcome_to_proto};
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;
+/// So many bytes of a bundle are a sign of life.
+const UPLOAD_NEWS: usize = 64 << 10;
 /// Most runs on a page.
 const MAX_PAGE: usize = 500;
 
 pub(super) struct Runs {
     manager: Arc<Manager>,
     artifacts: Artifacts,
+    /// For bundles that come in.
+    uploads: Arc<Places>,
 }
 
 impl Runs {
     pub(super) fn new(manager: Arc<Manager>) -> Self {
-        Self { manager, artifacts: Artifacts::default() }
+        let uploads = Places::new(UPLOADS.min(files() / 16).max(1));
+        Self { manager, artifacts: Artifacts::default(), uploads }
     }
 
     async fn run(&self, run_id: &str) -> Result<Run, Status> {
@@ -47,6 +57,9 @@ impl RunService for Runs {
         request: Request<Streaming<pb::UploadBundleRequest>>,
     ) -> Result<Response<pb::UploadBundleResponse>, Status> {
         use pb::upload_bundle_request::Frame;
+        let Some(place) = self.uploads.take(peer_of(request.extensions()), 1) else {
+            return Err(Status::resource_exhausted("too many bundles come in at the same time; try again"));
+        };
         let mut frames = request.into_inner();
         let Some(Frame::Header(header)) = frames.message().await?.and_then(|first| first.frame) else {
             return Err(of_wire(&WireError::new("header", "must be the first frame")));
@@ -61,11 +74,31 @@ impl RunService for Runs {
             return Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: true }));
         }
         let mut incoming = bundles.receive(digest, size).map_err(|error| of_bundles(&error))?;
-        while let Some(message) = frames.message().await? {
-            match message.frame {
-                Some(Frame::Chunk(chunk)) => incoming.write(&chunk).await.map_err(|error| of_bundles(&error))?,
-                Some(Frame::Header(_)) => return Err(of_wire(&WireError::new("header", "came twice"))),
-                None => {}
+        let receive = async {
+            let mut news = 0;
+            while let Some(message) = frames.message().await? {
+                match message.frame {
+                    Some(Frame::Chunk(chunk)) => {
+                        news += chunk.len();
+                        if news >= UPLOAD_NEWS {
+                            news = 0;
+                            place.heard();
+                        }
+                        incoming.write(&chunk).await.map_err(|error| of_bundles(&error))?;
+                    }
+                    Some(Frame::Header(_)) => return Err(of_wire(&WireError::new("header", "came twice"))),
+                    None => {}
+                }
+            }
+            Ok(())
+        };
+        let time = Duration::from_mins(1) + Duration::from_secs(size / UPLOAD_RATE);
+        tokio::select! {
+            received = tokio::time::timeout(time, receive) => {
+                received.unwrap_or_else(|_| Err(Status::deadline_exceeded("the bundle comes in too slowly")))?;
+            }
+            () = place.gone().cancelled() => {
+                return Err(Status::resource_exhausted("the bundle did not come on, and others wait; try again"));
             }
         }
         incoming.finish().await.map_err(|error| of_bundles(&error))?;

@@ -65,7 +65,7 @@ pub fn of_create(error: &CreateError) -> Status {
         | CreateError::OtherAgent(..)
         | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
-        CreateError::Plan(PlanError::Pattern { .. } | PlanError::TooMany) => {
+        CreateError::Plan(PlanError::Pattern { .. } | PlanError::Patterns { .. } | PlanError::TooMany) => {
             with_reason(Code::InvalidArgument, INVALID, error.to_string())
         }
         CreateError::Plan(PlanError::NothingSelected(_)) => {
@@ -73,6 +73,8 @@ pub fn of_create(error: &CreateError) -> Status {
         }
         CreateError::Agent(error) => of_directory(error),
         CreateError::Store(error) => of_store(error),
+        CreateError::Busy => with_reason(Code::ResourceExhausted, "BUSY", error.to_string()),
+        CreateError::TooManyWait => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", error.to_string()),
         CreateError::Died => Status::internal(error.to_string()),
     }
 }

@@ -6,23 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use regex::Regex;
 use tokio::sync::watch;
 use tokio_stream::Stream;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::status::{of_store, of_wire};
 use crate::event::{Payload, RunEvent};
+use crate::plan::CasePatterns;
 use crate::store::{Store, Stored};
 use crate::wire::control as pb;
 use crate::wire::event::run_event_to_proto;
 use crate::wire::run::time_to_proto;
 use crate::wire::value::WireError;
+use crate::work::{Work, off_the_runtime};
 
 /// Events that are read from the log at a time.
 const BATCH: usize = 256;
 /// A watcher hears from the daemon at least this often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// CPU time to read patterns, which is bounded by what they may become.
+const READING: Duration = Duration::from_secs(1);
 
 /// What a watcher gets.
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WatchRunResponse, Status>> + Send>>;
@@ -32,7 +37,7 @@ pub(super) struct Watch {
     run_id: String,
     follow: bool,
     calls: bool,
-    patterns: Vec<Regex>,
+    patterns: CasePatterns,
     newest: watch::Receiver<u64>,
     /// Number of the last event that was read.
     after: u64,
@@ -43,14 +48,10 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) async fn new(store: Arc<Store>, request: pb::WatchRunRequest) -> Result<Self, Status> {
         let calls = request.detail() == pb::Detail::Calls;
-        let patterns = request.case_patterns.iter().map(|pattern| {
-            regex::RegexBuilder::new(pattern).size_limit(1 << 20).build().map_err(|error| {
-                of_wire(&WireError::new("case_patterns", format!("{pattern:?} is no regular expression: {error}")))
-            })
-        });
+        let newest = store.newest(&request.run_id).await.map_err(|error| of_store(&error))?;
         Ok(Self {
-            patterns: patterns.collect::<Result<_, _>>()?,
-            newest: store.newest(&request.run_id).await.map_err(|error| of_store(&error))?,
+            patterns: read(&request.run_id, request.case_patterns).await?,
+            newest,
             store,
             run_id: request.run_id,
             follow: request.follow,
@@ -128,8 +129,18 @@ impl Watch {
             | Payload::Warning(_)
             | Payload::RunFinished(_) => true,
         };
-        let is_selected =
-            |id: &str| self.patterns.is_empty() || self.patterns.iter().any(|pattern| pattern.is_match(id));
-        in_detail && event.case.as_ref().is_none_or(|case| is_selected(&case.case_id))
+        in_detail && event.case.as_ref().is_none_or(|case| self.patterns.select(&case.case_id))
     }
+}
+
+/// Reads patterns where that holds up nobody else.
+async fn read(run_id: &str, patterns: Vec<String>) -> Result<CasePatterns, Status> {
+    if patterns.is_empty() {
+        return Ok(CasePatterns::default());
+    }
+    let work = Work { owner: run_id, cpu: READING, memory: 0 };
+    let nobody_stops = CancellationToken::new();
+    let read = off_the_runtime(work, &nobody_stops, move || CasePatterns::read(&patterns)).await;
+    let read = read.map_err(|undecided| Status::resource_exhausted(undecided.to_string()))?;
+    read.map_err(|error| of_wire(&WireError::new("case_patterns", error.to_string())))
 }

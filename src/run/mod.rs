@@ -134,7 +134,8 @@ impl Control {
     }
 
     /// Whether the run is to go on another time: what has no verdict is left open.
-    fn is_suspending(&self) -> bool {
+    #[must_use]
+    pub fn is_suspending(&self) -> bool {
         self.stop.is_cancelled() && self.reason() == CancelReason::Shutdown
     }
 

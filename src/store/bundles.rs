@@ -24,6 +24,8 @@ const INCOMING: &str = "incoming-";
 
 /// Time that a bundle stays which no run uses yet.
 const FRESH: Duration = Duration::from_mins(1);
+/// Bytes of a bundle that are hashed and written at a time.
+const PIECE: usize = 256 << 10;
 
 /// The directory of bundles.
 #[derive(Debug)]
@@ -87,6 +89,19 @@ impl Bundles {
     /// Whether a bundle is there.
     pub async fn contains(&self, digest: &[u8; 32]) -> bool {
         tokio::fs::try_exists(self.path(digest)).await.unwrap_or(false)
+    }
+
+    /// How large a bundle is.
+    ///
+    /// # Errors
+    /// When it is missing, or cannot be looked at.
+    pub async fn size(&self, digest: &[u8; 32]) -> Result<u64, BundlesError> {
+        let path = self.path(digest);
+        match tokio::fs::metadata(&path).await {
+            Ok(file) => Ok(file.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(BundlesError::Missing(hex::encode(digest))),
+            Err(source) => Err(BundlesError::Io { doing: "reading", path, source }),
+        }
     }
 
     /// The file of a bundle, checked against its name. It can be read as long as it is held, whatever becomes of the bundle.
@@ -192,8 +207,13 @@ impl Incoming {
         if self.received > self.size {
             return Err(BundlesError::Mismatch(format!("more than the {} bytes announced came", self.size)));
         }
-        self.hasher.update(chunk);
-        self.file.write_all(chunk).await.map_err(|source| self.io("writing", source))
+        // In pieces, so that a large one keeps no runtime thread from others for long.
+        for piece in chunk.chunks(PIECE) {
+            self.hasher.update(piece);
+            self.file.write_all(piece).await.map_err(|source| self.io("writing", source))?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// Keeps the bundle, now that all of it is here.

@@ -9,6 +9,7 @@
 //! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `chaos`: a daemon that is killed again and again
+//! - `doors`: what comes through a daemon's door and wants too much
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
 //! - `comparisons`: what is told of a comparison that failed, and of time that ran out
 //! - `durable`: what a daemon keeps
@@ -35,6 +36,7 @@ mod attempts;
 mod chaos;
 mod comparisons;
 mod documents;
+mod doors;
 mod durable;
 mod engine;
 mod evidence;

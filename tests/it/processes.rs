@@ -92,6 +92,15 @@ impl Running {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
+    /// CPU time that it has used so far, as the system counts it: in hundredths of a second.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("its state");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("its fields").split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
+        Duration::from_millis((ticks(11) + ticks(12)) * 10)
+    }
+
     /// Waits for the end.
     pub(crate) fn end(self) -> Ended {
         self.end_within(PATIENCE)
