@@ -481,6 +481,8 @@ pub enum Failure {
     MaxTurns(u32),
     /// Somebody cancelled the run.
     Cancelled,
+    /// The daemon stood still while the call went on, and the agent gave up: nobody can tell what it would have done.
+    Stalled(String),
 }
 
 /// One invocation from start to end: what was recorded, and whether it was an answer.
@@ -500,7 +502,7 @@ pub struct Exchange {
     pub is_before_a_call: bool,
     /// Whether the agent says that all spans of the call were exported, and confirmed.
     pub spans_flushed: bool,
-    /// How long the daemon waited for spans behind the end of the call, which is nobody's time.
+    /// How long the daemon waited for spans behind the end of the call, and stood still during it: this is nobody's time.
     pub waited: Duration,
     /// Why the daemon asked the agent to end the call; `None`: it did not.
     pub cancel: Option<CancelReason>,

@@ -325,5 +325,6 @@ pub fn describe(failure: Failure, timeout: Option<&str>) -> (Outcome, Cause, Bla
         }
         Failure::Suite(message) => (Outcome::Errored, Cause::Unsupported, Blame::Suite, message),
         Failure::Cancelled => (Outcome::Errored, Cause::Cancelled, Blame::Daemon, "cancelled".to_owned()),
+        Failure::Stalled(message) => (Outcome::Errored, Cause::Timeout, Blame::Daemon, message),
     }
 }

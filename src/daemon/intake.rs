@@ -23,6 +23,7 @@ use tonic::Status;
 use super::door::GuestInfo;
 use super::places::{Busy, Place, Places};
 use crate::limits::{ARRIVAL, REQUEST_BYTES, REQUESTS, UPLOAD_SILENCE};
+use crate::run::pulse::watched;
 use crate::wire::reflection::{REFLECTION, REFLECTION_ALPHA};
 
 /// The method that takes a bundle in pieces, each of which goes to the disk.
@@ -72,7 +73,7 @@ impl Intake {
                 working: Arc::clone(&working),
             })
         });
-        let Ok(response) = AssertUnwindSafe(next.run(request)).catch_unwind().await else {
+        let Ok(response) = AssertUnwindSafe(watched("a request", next.run(request))).catch_unwind().await else {
             tracing::error!("answering a request panicked");
             return refused(Status::internal("the daemon failed while it did this"));
         };

@@ -33,6 +33,7 @@ use tonic::transport::Server;
 
 use crate::limits::STREAMS;
 use crate::peer::directory::{Directory, DirectoryError};
+use crate::run::pulse;
 use crate::store::bundles::{self, Bundles, BundlesError};
 use crate::store::guard::{LockedFile, make_private};
 use crate::store::{self, Store, StoreError};
@@ -196,6 +197,7 @@ impl Daemon {
         tokio::select! {
             served = server => served?,
             () = stop => {}
+            () = pulse::beat() => {}
             // Whoever has it now goes on with the runs.
             error = manager.store().keep() => return Err(error.into()),
             () = lock.gone() => return Err(StoreError::Gone(lock.path().to_owned()).into()),

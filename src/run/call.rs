@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
+use super::pulse::stood_still;
 use super::reach::Trying;
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
@@ -58,6 +59,38 @@ pub(super) struct Call<'a> {
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
     pub(super) stubs: Option<&'a [(String, Stub)]>,
     pub(super) deadline: Instant,
+}
+
+/// The time of a call. What the daemon stands still meanwhile does not count.
+struct Time {
+    deadline: Instant,
+    /// How long the daemon had stood still when the call began.
+    stood_before: Duration,
+}
+
+impl Time {
+    fn until(deadline: Instant) -> Self {
+        Self { deadline, stood_before: stood_still() }
+    }
+
+    /// How long the daemon stood still since the call began.
+    fn stood(&self) -> Duration {
+        stood_still().saturating_sub(self.stood_before)
+    }
+
+    fn left(&self) -> Duration {
+        (self.deadline + self.stood()).saturating_duration_since(Instant::now())
+    }
+
+    /// Waits until it is up. A daemon that slept while it ran out goes on reading: what had come until then counts.
+    async fn up(&self) {
+        loop {
+            tokio::time::sleep_until(self.deadline + self.stood()).await;
+            if self.left().is_zero() {
+                return;
+            }
+        }
+    }
 }
 
 impl Call<'_> {
@@ -123,12 +156,17 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
+    let time = Time::until(call.deadline);
     let mut exchange = match &call.shared.evidence {
-        None => watched(&call).await?,
+        None => watched(&call, &time).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
     };
     for tool in &mut exchange.transcript.tool_calls {
         tool.turn = call.invocation.turn;
+    }
+    let stood = time.stood();
+    if !stood.is_zero() {
+        undecided(&mut exchange, stood);
     }
     // Connecting is not part of it, and neither is what the daemon waited for afterwards.
     let took = exchange.transcript.duration;
@@ -153,18 +191,45 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         grpc_status: exchange.grpc_status,
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
+    exchange.waited += stood;
     Ok(exchange)
 }
 
+/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
+/// by whoever kept its time.
+fn undecided(exchange: &mut Exchange, stood: Duration) {
+    let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
+    transcript.duration = transcript.duration.saturating_sub(stood);
+    let seconds = stood.as_secs_f64();
+    let gave_up = [Code::DeadlineExceeded, Code::Cancelled, Code::Unavailable].map(i32::from);
+    let is_its_word = grpc_status.is_none_or(|status| gave_up.contains(&status));
+    match failure {
+        // Its time was longer by as much, so that it is its own.
+        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) => {}
+        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(seconds))),
+        Some(Failure::Agent(_) | Failure::Lost(_)) if is_its_word => {
+            *failure = Some(Failure::Stalled(gave_up_while(seconds)));
+        }
+        _ => {}
+    }
+    warnings.push(format!("the daemon stood still for {seconds:.1} s during the call, which is not counted"));
+}
+
+fn gave_up_while(seconds: f64) -> String {
+    format!(
+        "the daemon stood still for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
+    )
+}
+
 /// Makes the call, and reads its spans if they are evidence.
-async fn watched(call: &Call<'_>) -> Result<Exchange, LogClosed> {
+async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let shared = call.shared;
     if !call.callee.can(FROM_SPANS) {
-        return made(call).await;
+        return made(call, time).await;
     }
     let invocation_id = &call.invocation.invocation_id;
     let awaited = shared.spans.expect(shared.trace.trace_id, SpanId::of_call(invocation_id), invocation_id);
-    let mut exchange = made(call).await?;
+    let mut exchange = made(call, time).await?;
     if exchange.failure.is_some() {
         // Nothing is judged.
         return Ok(exchange);
@@ -221,10 +286,10 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
     last
 }
 
-async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
+async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
-    let (mut stream, frames, sent) = match open(call).await {
+    let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
             return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent) });
@@ -237,7 +302,7 @@ async fn made(call: &Call<'_>) -> Result<Exchange, LogClosed> {
         let message = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => break Some((Failure::Cancelled, call.shared.control.reason())),
-            () = tokio::time::sleep_until(call.deadline) => break Some((Failure::Timeout, CancelReason::Budget)),
+            () = time.up() => break Some((Failure::Timeout, CancelReason::Budget)),
             Some(permit) = place_for_result(&results, &frames) => {
                 if let Some((_, result)) = results.pop_first() {
                     result.send(call, permit).await?;
@@ -351,7 +416,7 @@ impl NotOpened {
 }
 
 /// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
-async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
+async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     let begun = Instant::now();
     let mut backoff = Backoff::new();
     let mut last = "no connection".to_owned();
@@ -374,7 +439,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
             return Err(NotOpened::at_all(failure, None));
         }
         let since = Instant::now();
-        let left = call.deadline.saturating_duration_since(Instant::now());
+        let left = time.left();
         // Built anew for each attempt: the budget shrinks while we wait for a connection.
         let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
         let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
@@ -404,7 +469,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
                 say_farewell(&call.shared.farewells, Far::Opening(opening), frames, reason);
                 return Err(NotOpened::ended(Failure::Cancelled, at, reason));
             }
-            () = tokio::time::sleep_until(call.deadline) => {
+            () = time.up() => {
                 let Some(at) = sent.at() else {
                     // Nothing failed: there was no time left to begin with.
                     let had_time = begun < call.deadline;
@@ -442,7 +507,7 @@ async fn open(call: &Call<'_>) -> Result<Opened, NotOpened> {
             () = call.shared.control.cancel.cancelled() => {
                 return Err(NotOpened::at_all(Failure::Cancelled, Some(status.code())));
             }
-            () = tokio::time::sleep_until(call.deadline) => {
+            () = time.up() => {
                 return Err(NotOpened::at_all(unreachable(&backoff, &last), Some(status.code())));
             }
             () = tokio::time::sleep(backoff.pause()) => {}

@@ -13,6 +13,7 @@ mod dynamic;
 mod gate;
 mod journal;
 mod prepare;
+pub mod pulse;
 mod reach;
 pub mod replay;
 mod scheduler;

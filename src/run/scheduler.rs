@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
+use super::pulse::watched;
 use super::{LogClosed, Pace, Shared, case, case_ref, key_of};
 use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
@@ -45,7 +46,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
             let (shared, case) = (Arc::clone(&shared), case.clone());
             async move { case::run(&shared, &planned, case).await }
         };
-        running.insert(tasks.spawn(task).id(), case);
+        running.insert(tasks.spawn(watched("a case", task)).id(), case);
     }
     while let Some(ended) = tasks.join_next_with_id().await {
         reap(&shared, &mut running, ended).await?;

@@ -287,6 +287,7 @@ fn failure_to_proto(failure: Option<&Failure>) -> (pb::call_ended::Failure, Stri
         Some(Failure::Suite(message)) => (Wire::Suite, message.clone()),
         Some(Failure::MaxTurns(_)) => (Wire::MaxTurns, String::new()),
         Some(Failure::Cancelled) => (Wire::Cancelled, String::new()),
+        Some(Failure::Stalled(message)) => (Wire::Stalled, message.clone()),
     }
 }
 
@@ -302,6 +303,7 @@ fn failure_from_proto(kind: pb::call_ended::Failure, message: String, max_turns:
         Wire::Suite => Some(Failure::Suite(message)),
         Wire::MaxTurns => Some(Failure::MaxTurns(max_turns)),
         Wire::Cancelled => Some(Failure::Cancelled),
+        Wire::Stalled => Some(Failure::Stalled(message)),
     }
 }
 

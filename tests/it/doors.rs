@@ -95,7 +95,7 @@ fn a_daemon_full_of_connections_goes_on() {
     std::thread::sleep(Duration::from_millis(300));
     let before = daemon.cpu_time();
     std::thread::sleep(Duration::from_secs(2));
-    let used = daemon.cpu_time() - before;
+    let used = daemon.cpu_time().saturating_sub(before);
     assert!(used < Duration::from_millis(500), "{used:?} of CPU time for nothing");
     works(&place, &url, &agent);
     drop(silent);
@@ -215,7 +215,7 @@ fn runs_that_wait_hold_no_bundles() {
         if over == 8 {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "{listed}");
+        assert!(began.elapsed() < Duration::from_mins(1), "{listed}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -234,4 +234,23 @@ fn silence_ends_a_connection() {
         let ended = stream.read(&mut [0; 64]);
         assert!(began.elapsed() < Duration::from_secs(40), "{said:?}: {ended:?}");
     }
+}
+
+/// A daemon that was frozen while the agent answered, and while the time of the case ran out: that is not the agent's fault.
+#[test]
+fn a_frozen_daemon_is_nobody_elses_fault() {
+    let place = Place::new();
+    let replies = r#"{"replies": [{"on": "*", "events": [{"wait_ms": 1000}, {"text": "hello there"}]}]}"#;
+    let (_agent, agent) = place.agent(replies);
+    let (daemon, url) = daemon(&place, 1024, "");
+    place.write("t.jsonl", CASE);
+    let args = ["run", "t.jsonl", "-n", &agent, "--daemon", &url, "--detach", "--timeout", "2s"];
+    let started = place.run(&args);
+    assert_eq!(started.code, Some(0), "{}", started.stderr);
+    std::thread::sleep(Duration::from_millis(400));
+    daemon.signal("STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    daemon.signal("CONT");
+    let watched = place.run(&["watch", started.stdout.trim(), "--cases", "--daemon", &url]);
+    assert_eq!(watched.code, Some(0), "{}{}", watched.stdout, watched.stderr);
 }

@@ -124,7 +124,9 @@ fn broken_by(broken: pool::Broken, host: &Host<'_>, is_late: bool) -> Broken {
 /// Whether a failed call says nothing about the agent.
 fn is_trouble(failure: &Failure) -> bool {
     match failure {
-        Failure::Unreachable(_) | Failure::Lost(_) | Failure::Suite(_) | Failure::Cancelled => true,
+        Failure::Unreachable(_) | Failure::Lost(_) | Failure::Suite(_) | Failure::Cancelled | Failure::Stalled(_) => {
+            true
+        }
         Failure::Timeout | Failure::Agent(_) | Failure::Protocol(_) | Failure::MaxTurns(_) => false,
     }
 }

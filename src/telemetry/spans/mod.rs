@@ -506,6 +506,7 @@ pub(super) const fn failure_kind(failure: &Failure) -> &'static str {
         Failure::Suite(_) => "unsupported",
         Failure::MaxTurns(_) => "max_turns",
         Failure::Cancelled => "cancelled",
+        Failure::Stalled(_) => "daemon_stalled",
     }
 }
 
@@ -518,7 +519,8 @@ fn failure_text(failure: &Failure) -> &str {
         | Failure::Protocol(why)
         | Failure::Lost(why)
         | Failure::Unreachable(why)
-        | Failure::Suite(why) => why,
+        | Failure::Suite(why)
+        | Failure::Stalled(why) => why,
     }
 }
 
