@@ -155,6 +155,42 @@ limits! {
         "the heads of runs on a page of a list, one head besides",
         "a list is read by people, and the next page is a call away",
         "the page ends, and says where the next one begins";
+    SCRIPT_MODULES: usize = 1_000, count;
+        "scripts of a run, with all that they import",
+        "suites have a dozen",
+        "the suite is invalid";
+    SCRIPT_BYTES: usize = 8 << 20, bytes;
+        "text of the scripts of a run, with all that they import",
+        "a large library in one file has half a megabyte",
+        "the suite is invalid";
+    SCRIPT_IMPORTS: usize = 10_000, count;
+        "imports in the scripts of a run",
+        "suites have a few dozen",
+        "the suite is invalid";
+    READING_CPU: Duration = Duration::from_secs(10), time;
+        "CPU time to read scripts, or a tool registry in TypeScript",
+        "people's files take milliseconds",
+        "the process that reads them is ended, and the suite is invalid";
+    READING_MEMORY: usize = 256 << 20, bytes;
+        "memory to read scripts, or a tool registry in TypeScript, beside what the process has anyway",
+        "people's files take a few megabytes",
+        "the process that reads them is ended, and the suite is invalid";
+    READING_AT_ONCE: usize = 4, count;
+        "processes that read scripts or tool registries at the same time",
+        "each may take its memory",
+        "the request waits a minute, and then the daemon is to blame";
+    SCRIPTS_WORKING: usize = 8, count;
+        "scripts of one run that work at the same time, each in its process",
+        "the processors are shared, and other runs have processes of their own",
+        "the script waits, which is not its time";
+    SCRIPTS_WAITING: usize = 16, count;
+        "scripts of one run that wait for agents or validators, each in its process",
+        "a process takes a few megabytes",
+        "the next script waits, which is not its time";
+    SCRIPT_QUEUE: Duration = Duration::from_mins(10), time;
+        "time that a script waits for a process",
+        "the scripts before it have limits",
+        "the case is errored, and the daemon is to blame";
 }
 
 /// A number of bytes as people write it.

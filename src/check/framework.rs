@@ -56,6 +56,8 @@ pub enum Reply {
         why: String,
         /// What was said all the same.
         opinion: Option<Opinion>,
+        /// Whose fault that is, if not that of who was asked.
+        blame: Option<Blame>,
     },
 }
 
@@ -63,7 +65,7 @@ impl Reply {
     /// Nobody decided, and nothing else was said.
     #[must_use]
     pub fn failed(why: impl Into<String>) -> Self {
-        Self::Failed { why: why.into(), opinion: None }
+        Self::Failed { why: why.into(), opinion: None, blame: None }
     }
 }
 
@@ -457,7 +459,9 @@ fn decided(reply: Option<&Reply>, who: &str, blame: Blame) -> Result<Verdict, Un
         Some(Reply::Judged { passed, reason, .. }) => {
             Ok(Verdict::of(*passed, || if reason.is_empty() { format!("{who} says no") } else { reason.clone() }))
         }
-        Some(Reply::Failed { why, .. }) => Err(Unevaluated { why: format!("{who} failed: {why}"), blame }),
+        Some(Reply::Failed { why, blame: other, .. }) => {
+            Err(Unevaluated { why: format!("{who} failed: {why}"), blame: other.unwrap_or(blame) })
+        }
         None => Err(Unevaluated { why: format!("{who} was not asked"), blame }),
     }
 }

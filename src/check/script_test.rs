@@ -39,6 +39,8 @@ pub enum Broken {
     Late(Blame),
     /// The script itself failed.
     Script(String),
+    /// The daemon had no process for it.
+    Daemon(String),
 }
 
 /// The verdict on a test. `strict`: it fails if it checked nothing. `timeout`: the time of the case, as written.
@@ -80,7 +82,7 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
     match (failed, broken, unevaluated) {
         (Some(failed), broken, _) => {
             let ended = match broken {
-                Some(Broken::Script(why)) => Some(why),
+                Some(Broken::Script(why) | Broken::Daemon(why)) => Some(why),
                 Some(Broken::Call(failure)) => Some(describe(failure, Some(timeout)).3),
                 Some(Broken::Late(_)) => Some(format!("timeout after {timeout}")),
                 None => None,
@@ -103,13 +105,12 @@ pub fn judge_test(tested: Tested, strict: bool, timeout: &str) -> CaseResult {
             end(&mut result, outcome, Some(cause), Some(blame), Some(format!("timeout after {timeout}")));
         }
         (None, Some(Broken::Script(why)), _) => {
-            end(
-                &mut result,
-                Outcome::Errored,
-                Some(Cause::ScriptError),
-                Some(Blame::Script),
-                Some(format!("script error: {why}")),
-            );
+            let error = Some(format!("script error: {why}"));
+            end(&mut result, Outcome::Errored, Some(Cause::ScriptError), Some(Blame::Script), error);
+        }
+        (None, Some(Broken::Daemon(why)), _) => {
+            let error = Some(format!("script error: {why}"));
+            end(&mut result, Outcome::Errored, Some(Cause::ScriptError), Some(Blame::Daemon), error);
         }
         (None, None, Some(unevaluated)) => {
             let blame = unevaluated.blame.unwrap_or(Blame::Validator);

@@ -8,11 +8,11 @@ use super::folder::{Contents, SUITE_NAMES};
 use super::seed::{self, NamedSeed, Search};
 use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
+use crate::script::reading::{ReadError, Reader};
 use crate::suite::answers::Answers;
 use crate::suite::automaton::Pool;
 use crate::suite::cases::Head;
 use crate::suite::error::{Finding, SuiteErrors};
-use crate::suite::registry::Registry;
 use crate::suite::script::Hooks;
 use crate::suite::source::{Param, Source};
 use crate::suite::text::Text;
@@ -351,9 +351,12 @@ impl Inputs {
             let path = root.join(name);
             path.is_file().then(|| std::fs::read(path).ok()).flatten()
         };
-        let (registry, findings) = Registry::read(&name, &look_up).map_err(|errors| {
-            CliError::new(Exit::Usage, "the tool registry cannot be read")
-                .details(errors.0.iter().map(ToString::to_string))
+        let (registry, findings) = Reader::default().registry(&name, &look_up).map_err(|error| match error {
+            ReadError::Wrong(errors) => CliError::new(Exit::Usage, "the tool registry cannot be read")
+                .details(errors.iter().map(ToString::to_string)),
+            ReadError::Failed(why) => {
+                CliError::new(Exit::CouldNotRun, format!("the tool registry cannot be read now: {why}"))
+            }
         })?;
         self.add_file(Path::new("registry.json"), Role::Registry, registry.to_json().into_bytes())?;
         Ok(findings)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
@@ -12,6 +13,7 @@ use crate::bundle::{Bundle, Role};
 use crate::json::Json;
 use crate::run::JUDGES;
 use crate::script::pool::{Call, Called, Limits, Pool};
+use crate::script::reading::{ReadError, Reader};
 use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::script::wire::Kind;
 use crate::suite::Suite;
@@ -73,8 +75,13 @@ fn place(near: &Path) -> String {
     )
 }
 
-fn is_wrong(findings: &[Finding]) -> CliError {
-    CliError::new(Exit::Usage, "the scripts are invalid").details(findings.iter().map(ToString::to_string))
+fn is_wrong(error: &ReadError) -> CliError {
+    match error {
+        ReadError::Wrong(findings) => {
+            CliError::new(Exit::Usage, "the scripts are invalid").details(findings.iter().map(ToString::to_string))
+        }
+        ReadError::Failed(why) => CliError::new(Exit::CouldNotRun, format!("the scripts cannot be read now: {why}")),
+    }
 }
 
 /// Packs the scripts that the cases of a suite name, with all that they import. One that is nowhere is told, and what it
@@ -100,9 +107,10 @@ pub(super) fn add_of_suite(bundle: &mut Bundle, suite: &mut Suite, path: &Path) 
         suite.broken.push(missing);
         return Ok(Vec::new());
     };
-    let scripts = match Scripts::read(names.iter().copied(), &folder.look_up()) {
+    let scripts = match Reader::default().scripts(names.iter().copied(), &folder.look_up()) {
         Ok(scripts) => scripts,
-        Err(findings) => return Ok(findings),
+        Err(ReadError::Wrong(findings)) => return Ok(findings),
+        Err(error) => return Err(is_wrong(&error)),
     };
     let (mut findings, mut missing) = (Vec::new(), BTreeSet::new());
     for named in named {
@@ -172,7 +180,7 @@ impl From<CliError> for Refused {
 }
 
 fn add_tests_of(bundle: &mut Bundle, folder: &Folder, name: &str) -> Result<Suite, Refused> {
-    let scripts = Scripts::read([name], &folder.look_up()).map_err(|findings| is_wrong(&findings))?;
+    let scripts = Reader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
     let path = scripts.find(name).map_err(Refused::Name)?.to_owned();
     folder.pack(bundle, &scripts)?;
     let suite = scripts.tests(&format!("{FOLDER}/{path}"));
@@ -195,7 +203,7 @@ pub(super) fn add_hooks(bundle: &mut Bundle, hooks: &Hooks, files: &[PathBuf]) -
         let folder = near.into_iter().find_map(|near| Folder::nearest(near, &name));
         let folder = folder
             .ok_or_else(|| refuse(format!("there is no script {:?} in {}", hook.script, place(Path::new(".")))))?;
-        let scripts = Scripts::read(name, &folder.look_up()).map_err(|findings| is_wrong(&findings))?;
+        let scripts = Reader::default().scripts(name, &folder.look_up()).map_err(|error| is_wrong(&error))?;
         let path = scripts.find(&hook.script).map_err(refuse)?;
         scripts.check_exports(path, hook.function.as_deref().as_slice()).map_err(refuse)?;
         folder.pack(bundle, &scripts)?;
@@ -217,7 +225,7 @@ pub(super) async fn generate(
         let path = name.replace('.', "/");
         refuse(format!("there is no script {path}.ts or {path}.js in {}", place(here)))
     })?;
-    let scripts = Scripts::read([name], &folder.look_up()).map_err(|findings| is_wrong(&findings))?;
+    let scripts = Reader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
     let path = scripts.find(name).map_err(refuse)?;
     scripts.check_exports(path, GENERATORS).map_err(|why| {
         refuse(why).hint(format!("tests are named with a point, as in -i scripts.{}", name.trim_end_matches("_test")))
@@ -233,7 +241,7 @@ pub(super) async fn generate(
     told.insert("target_agent".to_owned(), target.into());
     told.insert("existing_ids".to_owned(), existing.into());
     let arguments = vec![to_raw_value(&told).map_err(|error| refuse(error.to_string()))?];
-    let pool = Pool::new(1, Limits::default());
+    let pool = Arc::new(Pool::new(1, Limits::default())).share();
     let deadline = tokio::time::Instant::now() + budget;
     let kind = Kind::Function;
     let call = Call { scripts: &scripts, path, functions: GENERATORS, kind, arguments, deadline };

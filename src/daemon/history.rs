@@ -10,6 +10,7 @@ use super::status::{of_bundles, of_store, of_wire};
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
+use crate::script::reading::Reader;
 use crate::store::Stored;
 use crate::suite::automaton::Pool;
 use crate::suite::{Case, Defaults};
@@ -71,7 +72,9 @@ async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Resu
     let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
     let find = move || {
         let bundle = Bundle::open(&packed).ok()?;
-        let read = read_suite(&suite, bundle.text(&suite)?, &bundle, &defaults, &mut Pool::default()).ok()?;
+        let read =
+            read_suite(&suite, bundle.text(&suite)?, &bundle, &defaults, &mut Pool::default(), &mut Reader::default())
+                .ok()?;
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };

@@ -25,6 +25,7 @@ use crate::plan::{Plan, PlanError, Replay, RunSpec};
 use crate::run::replay::{Evidence, Index};
 use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
+use crate::script::reading::ReadError;
 use crate::store::bundles::{Bundles, BundlesError};
 use crate::store::{Change, Store, StoreError, Stored};
 use crate::suite::Suite;
@@ -129,9 +130,21 @@ pub enum CreateError {
     /// Too many runs wait.
     #[error("{WAITING_RUNS} runs wait already, which is the most there can be")]
     TooManyWait,
+    /// The scripts or the tool registry could not be read, which is not their fault.
+    #[error("scripts cannot be read now: {0}")]
+    Reading(String),
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
+}
+
+impl From<ReadError> for CreateError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Wrong(found) => Self::Suites(SuiteErrors(found)),
+            ReadError::Failed(why) => Self::Reading(why),
+        }
+    }
 }
 
 impl Manager {
@@ -329,7 +342,7 @@ impl Manager {
         }
         let scripts = scripts.map(|scripts| RunScripts {
             scripts: Arc::new(scripts),
-            pool: Arc::clone(&self.scripts),
+            pool: Arc::new(self.scripts.share()),
             directory: Arc::clone(&self.directory),
         });
         if snapshot.is_some() && plan.data.snapshot.is_some() {

@@ -12,6 +12,7 @@ use crate::bundle::{Bundle, Role};
 use crate::conversation::Content;
 use crate::json::Json;
 use crate::plan::{Plan, RunSpec, plan};
+use crate::script::reading::{ReadError, Reader};
 use crate::script::source::{self, FOLDER, Scripts};
 use crate::suite::answers::Answers;
 use crate::suite::automaton;
@@ -29,18 +30,20 @@ pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened
     let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
     let contents = RefCell::default();
     let mut pool = automaton::Pool::default();
+    let mut reader = Reader::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
         let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
-        match read_suite(path, text, &bundle, &defaults, &mut pool) {
+        match read_suite(path, text, &bundle, &defaults, &mut pool, &mut reader) {
             Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
                 .and_then(|()| suite.attach(&|file| attachment(&bundle, file, &contents)))
             {
                 Ok(()) => suites.push(suite),
                 Err(found) => errors.extend(found.0),
             },
-            Err(found) => errors.extend(found.0),
+            Err(ReadError::Wrong(found)) => errors.extend(found),
+            Err(ReadError::Failed(why)) => return Err(CreateError::Reading(why)),
         }
     }
     if !errors.is_empty() {
@@ -53,9 +56,9 @@ pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened
     };
     let registry = match bundle.with_role(Role::Registry) {
         None => None,
-        Some((path, _)) => Some(Registry::read(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
+        Some((path, _)) => Some(reader.registry(path, &|path| bundle.get(path).map(<[u8]>::to_vec))?.0),
     };
-    let scripts = read_scripts(&suites, spec, &bundle)?;
+    let scripts = read_scripts(&suites, spec, &bundle, &mut reader)?;
     Ok(Opened { plan: plan(suites, data, spec)?, baselines, registry, scripts })
 }
 
@@ -66,12 +69,15 @@ pub(super) fn read_suite(
     bundle: &Bundle,
     defaults: &Defaults,
     pool: &mut automaton::Pool,
-) -> Result<Suite, SuiteErrors> {
-    let Some(name) = source::name_of_bundled(path) else { return suite::read(path, text, defaults, pool) };
-    let scripts = Scripts::read([name.as_str()], &|path| script(bundle, path)).map_err(SuiteErrors)?;
+    reader: &mut Reader,
+) -> Result<Suite, ReadError> {
+    let Some(name) = source::name_of_bundled(path) else {
+        return suite::read(path, text, defaults, pool).map_err(|errors| ReadError::Wrong(errors.0));
+    };
+    let scripts = reader.scripts([name.as_str()], &|path| script(bundle, path))?;
     let no_script = || {
         let message = "it is no script of tests".to_owned();
-        SuiteErrors(vec![Finding { file: path.to_owned(), line: 0, case: None, field: None, message, hint: None }])
+        ReadError::Wrong(vec![Finding { file: path.to_owned(), line: 0, case: None, field: None, message, hint: None }])
     };
     scripts.tests(path).ok_or_else(no_script)
 }
@@ -81,14 +87,19 @@ fn script(bundle: &Bundle, path: &str) -> Option<Vec<u8>> {
 }
 
 /// The scripts that the suites and the run name; `None`: they name none.
-fn read_scripts(suites: &[Suite], spec: &RunSpec, bundle: &Bundle) -> Result<Option<Scripts>, SuiteErrors> {
+fn read_scripts(
+    suites: &[Suite],
+    spec: &RunSpec,
+    bundle: &Bundle,
+    reader: &mut Reader,
+) -> Result<Option<Scripts>, ReadError> {
     let named = suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.scripts);
     let hooks = [&spec.hooks.before, &spec.hooks.after].into_iter().flatten();
     let names: BTreeSet<&str> = named.chain(hooks).map(|named| named.script.as_str()).collect();
     if names.is_empty() {
         return Ok(None);
     }
-    Scripts::read(names, &|path| script(bundle, path)).map(Some).map_err(SuiteErrors)
+    reader.scripts(names, &|path| script(bundle, path)).map(Some)
 }
 
 /// Gives a suite its stored answers, unless they are going to be stored anew.

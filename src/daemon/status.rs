@@ -75,6 +75,7 @@ pub fn of_create(error: &CreateError) -> Status {
         CreateError::Store(error) => of_store(error),
         CreateError::Busy => with_reason(Code::ResourceExhausted, "BUSY", error.to_string()),
         CreateError::TooManyWait => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", error.to_string()),
+        CreateError::Reading(_) => with_reason(Code::ResourceExhausted, "NO_PROCESS", error.to_string()),
         CreateError::Died => Status::internal(error.to_string()),
     }
 }

@@ -71,22 +71,27 @@ pub(super) async fn ask(
     clock: &mut Clock,
 ) -> Option<Replies> {
     let mut replies = Replies::new();
+    let mut belongs = belongs.clone();
     for (position, question) in questions(claims) {
         let asked = Instant::now();
         let (party, reply) = match question {
             Question::Validator { agent, options } => {
-                let reply = validator(shared, agent, options, conversation, transcript, belongs).await;
+                let reply = validator(shared, agent, options, conversation, transcript, &belongs).await;
                 (Blame::Validator, reply)
             }
             Question::Script { script, options } => {
                 let judged = super::script::judge(shared, script, options, conversation, transcript, belongs.deadline);
-                (Blame::Script, unless_cancelled(shared, judged).await?)
+                let (reply, waited) = unless_cancelled(shared, judged).await?;
+                clock.wait(waited);
+                belongs.deadline += waited;
+                (Blame::Script, reply)
             }
         };
         if shared.control.cancel.is_cancelled() {
             return None;
         }
-        clock.add(party, asked.elapsed());
+        let took = asked.elapsed().saturating_sub(clock.take_unowned());
+        clock.add(party, took);
         replies.insert(position, reply);
     }
     Some(replies)
@@ -158,7 +163,7 @@ pub(super) async fn validator(
                 let opinion = match count(given) {
                     Reply::Judged { opinion, .. } | Reply::Failed { opinion, .. } => opinion,
                 };
-                return Reply::Failed { why, opinion: opinion.filter(|opinion| opinion.votes > 0) };
+                return Reply::Failed { why, opinion: opinion.filter(|opinion| opinion.votes > 0), blame: None };
             }
         }
     }

@@ -224,7 +224,7 @@ async fn standard(
         call(Call { shared, callee: &shared.callee, case: case_ref, invocation, stubs, deadline: started.deadline })
             .await?;
     // What was waited for besides is nobody's time.
-    let deadline = started.deadline + exchange.waited;
+    let mut deadline = started.deadline + exchange.waited;
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
@@ -238,6 +238,7 @@ async fn standard(
     } else {
         Replies::new()
     };
+    deadline += clock.take_waited();
     // Whoever was asked last had what the others left of the time.
     let is_silent = replies.values().any(|reply| matches!(reply, Reply::Failed { .. }));
     let is_late = is_silent && Instant::now() >= deadline;

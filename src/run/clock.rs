@@ -10,6 +10,10 @@ use crate::verdict::{Blame, Cause, Outcome};
 pub(super) struct Clock {
     /// Of agent, simulator, validators and scripts: all their time, and the longest piece of it.
     used: [(Duration, Duration); 4],
+    /// What was waited for places since it was taken last: nobody's time.
+    unowned: Duration,
+    /// The same, since the deadline was moved by it.
+    waited: Duration,
 }
 
 /// Whose time the [`Clock`] knows, in its order.
@@ -22,6 +26,22 @@ impl Clock {
             *all += took;
             *longest = took.max(*longest);
         }
+    }
+
+    /// Adds time that was waited for a place, which is nobody's.
+    pub(super) fn wait(&mut self, waited: Duration) {
+        self.unowned += waited;
+        self.waited += waited;
+    }
+
+    /// What was waited for places since this was asked last, to be left out of somebody's time.
+    pub(super) fn take_unowned(&mut self) -> Duration {
+        std::mem::take(&mut self.unowned)
+    }
+
+    /// What was waited for places since this was asked last, by which the deadline moves.
+    pub(super) fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
     }
 
     /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took longer

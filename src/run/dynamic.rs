@@ -120,6 +120,7 @@ async fn replies(
     let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
     let asked = ask(case.shared, claims, before, &record.transcript, &belongs, &mut record.clock);
     let replies = Box::pin(asked).await.ok_or_else(|| ending_of(Failure::Cancelled, None))?;
+    record.deadline += record.clock.take_waited();
     let silent = questions(claims).find(|(position, _)| matches!(replies.get(position), Some(Reply::Failed { .. })));
     let holder = match silent {
         Some((_, Question::Validator { .. })) => Blame::Validator,
@@ -426,13 +427,16 @@ async fn checkpoints(
     transcript: &Transcript,
     record: &mut Record,
 ) -> Result<Result<(), Ending>, LogClosed> {
-    let belongs = belongs(case, turn, record.deadline);
+    let mut belongs = belongs(case, turn, record.deadline);
     let mut from = 0;
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
         let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
         let asked = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, &mut record.clock);
         let Some(replies) = asked.await else { return Ok(Err(ending_of(Failure::Cancelled, None))) };
+        let waited = record.clock.take_waited();
+        record.deadline += waited;
+        belongs.deadline += waited;
         let results = evaluated(case.loaded, position, transcript, replies).await;
         match progress.look(position, results) {
             Err(ending) => return Ok(Err(ending)),

@@ -1,14 +1,15 @@
 //! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
 //!
 //! A few calls begin at a time. One that is not done soon makes room for others, and in the end goes on at the lowest
-//! priority, so that whoever uses up its time holds up nobody else.
+//! priority, so that whoever uses up its time holds up nobody else. Each run has places of its own ([`Share`]): its scripts wait for
+//! each other, and not for those of other runs. What is waited for a place is nobody's time.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, setpriority_process};
@@ -19,8 +20,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::source::Scripts;
-use super::wire::{self, Answer, Asked, Checks, Job, Kind, Refusal, Said};
+use super::wire::{self, Answer, Asked, Checks, Job, Kind, Order, Refusal, Said};
 use super::worker;
+use crate::limits::{SCRIPT_QUEUE, SCRIPTS_WAITING, SCRIPTS_WORKING};
+use crate::verdict::Blame;
 
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
 const MAX_JOBS: u32 = 10_000;
@@ -32,13 +35,12 @@ const SLACK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(20);
 /// One that takes longer than this then goes on at the lowest priority.
 const LONG: Duration = Duration::from_millis(250);
-/// Most calls that have made room and go on.
-const MAX_SLOW: usize = 32;
-
 /// The priority of a call that has made room.
 const LOWEST_PRIORITY: i32 = 19;
-/// Most scripts that may wait for something that they asked for: each keeps its process meanwhile.
-const MAX_WAITING: usize = 64;
+/// Time for a process to start, and to be started again where the system has no room for it.
+const START: Duration = Duration::from_secs(10);
+/// The pause in between.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a script may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +65,19 @@ pub struct Pool {
     limits: Limits,
     /// Most that wait for work.
     workers: usize,
-    /// To begin.
+    /// To begin, or to go on with an answer.
     permits: Semaphore,
-    /// To go on when others may begin.
-    slow: Semaphore,
-    /// To work, and to wait in between.
-    waiting: Semaphore,
     idle: Mutex<Vec<Worker>>,
+}
+
+/// The places of one run in the pool.
+#[derive(Debug)]
+pub struct Share {
+    pool: Arc<Pool>,
+    /// To work.
+    working: Semaphore,
+    /// To work, and to wait in between: a script that waits keeps its process.
+    under_way: Semaphore,
 }
 
 #[derive(Debug)]
@@ -95,7 +103,7 @@ pub struct Call<'a> {
     pub kind: Kind,
     /// What it is called with.
     pub arguments: Vec<Box<RawValue>>,
-    /// When its answer is of no use any more.
+    /// When its answer is of no use any more. What is waited for a place is added.
     pub deadline: Instant,
 }
 
@@ -108,6 +116,8 @@ pub struct Called {
     pub console: Vec<String>,
     /// What it checked, if it is a test.
     pub checks: Checks,
+    /// How long it waited for places, which is nobody's time.
+    pub waited: Duration,
 }
 
 /// Why a script gave no answer.
@@ -117,12 +127,14 @@ pub struct Broken {
     pub why: String,
     /// The number of the call whose failure it did not handle: [`Refusal::call`].
     pub call: Option<u32>,
+    /// Whose fault it is: [`Blame::Script`], or [`Blame::Daemon`] where no process could be had for it.
+    pub blame: Blame,
 }
 
 impl Called {
-    fn failed(why: impl Into<String>) -> Self {
-        let broken = Broken { why: why.into(), call: None };
-        Self { result: Err(broken), console: Vec::new(), checks: Checks::default() }
+    fn failed(why: impl Into<String>, blame: Blame) -> Self {
+        let broken = Broken { why: why.into(), call: None, blame };
+        Self { result: Err(broken), console: Vec::new(), checks: Checks::default(), waited: Duration::ZERO }
     }
 }
 
@@ -139,22 +151,86 @@ impl Pool {
     /// So many workers at the most, started when they are needed: this same program.
     #[must_use]
     pub fn new(workers: usize, limits: Limits) -> Self {
-        // Not by its path, where that can be had: the file may be another one by now.
-        let itself = PathBuf::from("/proc/self/exe");
-        let program = if cfg!(target_os = "linux") { itself } else { std::env::current_exe().unwrap_or(itself) };
-        let arguments = vec![worker::ARGUMENT.into(), limits.memory.to_string().into()];
         Self {
-            program,
-            arguments,
+            program: worker::program(),
+            arguments: vec![worker::ARGUMENT.into(), limits.memory.to_string().into()],
             limits,
             workers: workers.max(1),
             permits: Semaphore::new(workers.max(1)),
-            slow: Semaphore::new(MAX_SLOW),
-            waiting: Semaphore::new(MAX_WAITING),
             idle: Mutex::default(),
         }
     }
 
+    /// Places for one run.
+    #[must_use]
+    pub fn share(self: &Arc<Self>) -> Share {
+        let (working, under_way) = (Semaphore::new(SCRIPTS_WORKING), Semaphore::new(SCRIPTS_WAITING));
+        Share { pool: Arc::clone(self), working, under_way }
+    }
+
+    /// A process, as soon as the system has room for one.
+    async fn worker(&self) -> Result<Worker, String> {
+        let deadline = Instant::now() + START;
+        loop {
+            if let Some(worker) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+                return Ok(worker);
+            }
+            match tokio::time::timeout_at(deadline, self.start()).await {
+                Ok(Ok(worker)) => return Ok(worker),
+                Ok(Err(error)) if Instant::now() + PAUSE >= deadline => return Err(error.to_string()),
+                Ok(Err(_)) => tokio::time::sleep(PAUSE).await,
+                Err(_) => return Err(format!("it did not start within {START:?}")),
+            }
+        }
+    }
+
+    async fn start(&self) -> io::Result<Worker> {
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
+        let mut worker = Worker { child, stdin, stdout, jobs: 0, is_slow: false };
+        match worker.hear().await? {
+            Said::Ready { without } => worker::say_what_is_missing(without.as_deref()),
+            _ => return Err(io::Error::other("it says something else")),
+        }
+        Ok(worker)
+    }
+
+    fn give_back(&self, mut worker: Worker) {
+        worker.jobs += 1;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that others made room for are more than there is work for afterwards.
+        if worker.jobs < MAX_JOBS && !worker.is_slow && idle.len() < self.workers {
+            idle.push(worker);
+        }
+    }
+
+    /// What became of a worker that gave no answer.
+    async fn how_it_died(&self, mut worker: Worker, error: &io::Error) -> Called {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = tokio::time::timeout(Duration::from_secs(1), worker.child.wait()).await;
+        let signal = status.ok().and_then(Result::ok).and_then(|status| status.signal());
+        match signal.and_then(rustix::process::Signal::from_named_raw) {
+            Some(rustix::process::Signal::XCPU) => {
+                let seconds = self.limits.cpu.as_secs_f64();
+                Called::failed(format!("it took more than {seconds} s of CPU time"), Blame::Script)
+            }
+            // It cannot do that to itself: somebody else did, or a system without memory.
+            Some(rustix::process::Signal::KILL) => Called::failed("its process was killed", Blame::Daemon),
+            Some(signal) => Called::failed(format!("its process ended with the signal {signal:?}"), Blame::Script),
+            None => Called::failed(format!("its process ended: {error}"), Blame::Script),
+        }
+    }
+}
+
+impl Share {
     /// Calls a function that asks for nothing.
     pub async fn call(&self, call: Call<'_>) -> Called {
         let (mut session, mut step) = match self.begin(call).await {
@@ -187,78 +263,70 @@ impl Pool {
             functions: functions.iter().map(|name| (*name).to_owned()).collect(),
             kind,
             arguments,
-            cpu_millis: u64::try_from(self.limits.cpu.as_millis()).unwrap_or(u64::MAX),
-            memory_bytes: self.limits.memory,
+            cpu_millis: u64::try_from(self.pool.limits.cpu.as_millis()).unwrap_or(u64::MAX),
+            memory_bytes: self.pool.limits.memory,
         };
-        let frame =
-            wire::frame(&job).map_err(|error| Called::failed(format!("it cannot be called with so much: {error}")))?;
+        let began = Instant::now();
         let turn = async {
-            let waiting = if may_wait { self.waiting.acquire().await.ok() } else { None };
-            (waiting, self.permits.acquire().await.ok())
+            let under_way = if may_wait { self.under_way.acquire().await.ok() } else { None };
+            (under_way, self.turn().await)
         };
-        let turn = tokio::time::timeout_at(deadline, turn).await;
-        let (waiting, permit) = turn.map_err(|_| Called::failed("the time was up before its turn came"))?;
-        let worker =
-            self.worker().map_err(|error| Called::failed(format!("no process can be started for it: {error}")))?;
-        let mut session =
-            Session { pool: self, scripts, deadline, worker: Some(worker), permit, is_slow: false, _waiting: waiting };
+        let turn = tokio::time::timeout(SCRIPT_QUEUE, turn).await;
+        let (under_way, places) = turn.map_err(|_| Called::failed(NO_TURN, Blame::Daemon))?;
+        let worker = self.pool.worker().await.map_err(|why| {
+            let waited = began.elapsed();
+            Called { waited, ..Called::failed(format!("no process can be started for it: {why}"), Blame::Daemon) }
+        })?;
+        let waited = began.elapsed();
+        // Not before: whoever waits does not hold it.
+        let frame = wire::frame(&Order::Run(Box::new(job)))
+            .map_err(|error| Called::failed(format!("it cannot be called with so much: {error}"), Blame::Script))?;
+        let mut session = Session {
+            share: self,
+            scripts,
+            deadline: deadline + waited,
+            waited,
+            worker: Some(worker),
+            places: Some(places),
+            is_slow: false,
+            _under_way: under_way,
+        };
         let step = session.exchange(&frame).await;
         Ok((session, step))
     }
 
-    fn worker(&self) -> io::Result<Worker> {
-        if let Some(worker) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Ok(worker);
-        }
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
-            .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
-        Ok(Worker { child, stdin, stdout, jobs: 0, is_slow: false })
+    /// Places to work: one of the run, and one to begin.
+    async fn turn(&self) -> Places<'_> {
+        let _working = self.working.acquire().await.ok();
+        Places { _working, permit: self.pool.permits.acquire().await.ok() }
     }
+}
 
-    fn give_back(&self, mut worker: Worker) {
-        worker.jobs += 1;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that others made room for are more than there is work for afterwards.
-        if worker.jobs < MAX_JOBS && !worker.is_slow && idle.len() < self.workers {
-            idle.push(worker);
-        }
-    }
+/// Why a script did not run: others of its run had all places.
+const NO_TURN: &str = "its turn did not come: other scripts of the run had all places";
 
-    /// What became of a worker that gave no answer.
-    async fn how_it_died(&self, mut worker: Worker, error: &io::Error) -> String {
-        use std::os::unix::process::ExitStatusExt as _;
-        let status = tokio::time::timeout(Duration::from_secs(1), worker.child.wait()).await;
-        let signal = status.ok().and_then(Result::ok).and_then(|status| status.signal());
-        match signal.and_then(rustix::process::Signal::from_named_raw) {
-            Some(rustix::process::Signal::XCPU) => {
-                format!("it took more than {} s of CPU time", self.limits.cpu.as_secs_f64())
-            }
-            Some(signal) => format!("its process ended with the signal {signal:?}"),
-            None => format!("its process ended: {error}"),
-        }
-    }
+/// What a script holds while it works.
+#[derive(Debug)]
+struct Places<'a> {
+    _working: Option<SemaphorePermit<'a>>,
+    /// `None`: it has made room for others.
+    permit: Option<SemaphorePermit<'a>>,
 }
 
 /// A script that was called. Dropped before its end, it is killed.
 #[derive(Debug)]
 pub struct Session<'a> {
-    pool: &'a Pool,
+    share: &'a Share,
     scripts: &'a Scripts,
     deadline: Instant,
+    /// How long it waited for places since that was asked last.
+    waited: Duration,
     /// `None`: it has ended.
     worker: Option<Worker>,
     /// `None`: it waits for something.
-    permit: Option<SemaphorePermit<'a>>,
+    places: Option<Places<'a>>,
     is_slow: bool,
-    _waiting: Option<SemaphorePermit<'a>>,
+    _under_way: Option<SemaphorePermit<'a>>,
 }
 
 impl Session<'_> {
@@ -270,20 +338,32 @@ impl Session<'_> {
         });
         let frame = match frame {
             Ok(frame) => frame,
-            Err(error) => return Step::Ended(Called::failed(error.to_string())),
+            Err(error) => return Step::Ended(Called::failed(error.to_string(), Blame::Script)),
         };
-        match tokio::time::timeout_at(self.deadline, self.pool.permits.acquire()).await {
-            Ok(permit) => self.permit = permit.ok(),
-            Err(_) => return Step::Ended(Called::failed("the time was up before its turn came again")),
+        let began = Instant::now();
+        match tokio::time::timeout(SCRIPT_QUEUE, self.share.turn()).await {
+            Ok(places) => self.places = Some(places),
+            Err(_) => return Step::Ended(Called::failed(NO_TURN, Blame::Daemon)),
         }
+        self.deadline += began.elapsed();
+        self.waited += began.elapsed();
         self.exchange(&frame).await
+    }
+
+    /// Gives what its answer was waited for, beside what is its own: more time than before.
+    pub fn take_more_time(&mut self, waited: Duration) {
+        self.deadline += waited;
+    }
+
+    /// How long it waited for places since this was asked last.
+    pub fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
     }
 
     /// Makes room for others as soon as it may, and goes on.
     async fn slowly<T>(&mut self, process: Option<u32>, mut exchange: Pin<&mut impl Future<Output = T>>) -> T {
-        tokio::select! {
-            exchanged = &mut exchange => return exchanged,
-            permit = self.pool.slow.acquire() => self.permit = permit.ok(),
+        if let Some(places) = &mut self.places {
+            places.permit = None;
         }
         if let Ok(exchanged) = tokio::time::timeout(LONG, &mut exchange).await {
             return exchanged;
@@ -296,10 +376,18 @@ impl Session<'_> {
     }
 
     async fn exchange(&mut self, frame: &[u8]) -> Step {
+        match self.exchanged(frame).await {
+            Step::Ended(called) => Step::Ended(Called { waited: self.take_waited(), ..called }),
+            asked @ Step::Asked(_) => asked,
+        }
+    }
+
+    async fn exchanged(&mut self, frame: &[u8]) -> Step {
         let Some(mut worker) = self.worker.take() else {
-            return Step::Ended(Called::failed("it has ended already"));
+            return Step::Ended(Called::failed("it has ended already", Blame::Script));
         };
-        let time = self.pool.limits.cpu * STRETCH + SLACK;
+        let pool = &self.share.pool;
+        let time = pool.limits.cpu * STRETCH + SLACK;
         let limit = self.deadline.min(Instant::now() + time);
         let process = worker.child.id();
         let exchanged = {
@@ -315,21 +403,28 @@ impl Session<'_> {
             Ok(Ok(Said::Asked(asked))) => {
                 self.worker = Some(worker);
                 // Others work while it waits.
-                self.permit = None;
+                self.places = None;
                 Step::Asked(asked)
             }
             Ok(Ok(Said::Ended(ended))) => {
-                self.pool.give_back(worker);
+                self.share.pool.give_back(worker);
                 let result = ended.result.map_err(|failure| {
                     let at = failure.frames.first().map(|frame| format!(" ({})", self.scripts.place(frame)));
-                    Broken { why: format!("{}{}", failure.message, at.unwrap_or_default()), call: failure.call }
+                    let why = format!("{}{}", failure.message, at.unwrap_or_default());
+                    Broken { why, call: failure.call, blame: Blame::Script }
                 });
-                Step::Ended(Called { result, console: ended.console, checks: ended.checks })
+                let waited = Duration::ZERO;
+                Step::Ended(Called { result, console: ended.console, checks: ended.checks, waited })
+            }
+            Ok(Ok(Said::Ready { .. } | Said::Read(_))) => {
+                Step::Ended(Called::failed("its process says something else", Blame::Script))
             }
             // Dropped, it is killed.
-            Ok(Err(error)) => Step::Ended(Called::failed(self.pool.how_it_died(worker, &error).await)),
-            Err(_) if limit == self.deadline => Step::Ended(Called::failed("it did not end within its time")),
-            Err(_) => Step::Ended(Called::failed(format!("it did not end within {time:?}"))),
+            Ok(Err(error)) => Step::Ended(self.share.pool.how_it_died(worker, &error).await),
+            Err(_) if limit == self.deadline => {
+                Step::Ended(Called::failed("it did not end within its time", Blame::Script))
+            }
+            Err(_) => Step::Ended(Called::failed(format!("it did not end within {time:?}"), Blame::Script)),
         }
     }
 }
@@ -338,6 +433,10 @@ impl Worker {
     async fn exchange(&mut self, frame: &[u8]) -> io::Result<Said> {
         self.stdin.write_all(frame).await?;
         self.stdin.flush().await?;
+        self.hear().await
+    }
+
+    async fn hear(&mut self) -> io::Result<Said> {
         let mut head = [0; 4];
         self.stdout.read_exact(&mut head).await?;
         let mut bytes = vec![0; wire::length(head)?];

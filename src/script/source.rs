@@ -1,9 +1,10 @@
 //! Script files → JavaScript modules, or what is wrong with them and where.
 //!
 //! TypeScript loses its types and nothing else is changed; the places of the original are kept, so that errors at run time
-//! name lines that the author knows. Imports are relative and stay below `scripts/`.
+//! name lines that the author knows. Imports are relative and stay below `scripts/`. The parser recurses without a limit, so
+//! scripts are read in workers only: [`super::reading`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use oxc_allocator::Allocator;
@@ -14,8 +15,11 @@ use oxc_semantic::SemanticBuilder;
 use oxc_span::SourceType;
 use oxc_syntax::module_record::ExportExportName;
 use oxc_transformer::{TransformOptions, Transformer};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::wire::Frame;
+use crate::limits::{SCRIPT_BYTES, SCRIPT_IMPORTS, SCRIPT_MODULES};
 use crate::suite::error::{Finding, did_you_mean};
 use crate::suite::registry::with_room;
 use crate::suite::{Suite, file_hash};
@@ -24,22 +28,21 @@ use crate::suite::{Suite, file_hash};
 pub const FOLDER: &str = "scripts";
 /// Endings of scripts, in the order in which they are looked for.
 const ENDINGS: &[&str] = &["ts", "js"];
-/// Largest script, in bytes.
-const MAX_BYTES: usize = 4 << 20;
-/// Most modules that scripts of one run may have.
-const MAX_MODULES: usize = 1_000;
+/// Most findings that are told.
+const MAX_FINDINGS: usize = 200;
 
 /// The scripts of a run with everything they import.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Scripts {
     /// By path below `scripts/`.
     modules: BTreeMap<String, Module>,
 }
 
 /// One script.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Module {
-    code: String,
+    /// A JSON text: it goes to the workers as it is.
+    code: Box<RawValue>,
     /// What its import specifiers stand for.
     imports: BTreeMap<String, String>,
     /// In the order of the file, with their lines.
@@ -56,27 +59,43 @@ pub type LookUp<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 impl Scripts {
     /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever calls it
-    /// hears of it.
+    /// hears of it. For workers: what a text makes of the parser is not known before.
     ///
     /// # Errors
     /// What is wrong with those that are there.
-    pub fn read<'a>(names: impl IntoIterator<Item = &'a str>, look_up: LookUp<'_>) -> Result<Self, Vec<Finding>> {
+    pub(super) fn read<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        look_up: LookUp<'_>,
+    ) -> Result<Self, Vec<Finding>> {
         let mut scripts = Self::default();
         let mut findings = Vec::new();
         let mut open: Vec<String> = names.into_iter().filter_map(|name| path_of(name, look_up)).collect();
+        let (mut bytes, mut imports) = (0, 0);
         while let Some(path) = open.pop() {
             if scripts.modules.contains_key(&path) {
                 continue;
             }
-            if scripts.modules.len() >= MAX_MODULES {
-                findings.push(finding(&path, 0, format!("there are more than {MAX_MODULES} scripts")));
+            let text = look_up(&path);
+            bytes += text.as_ref().map_or(0, Vec::len);
+            let most = if scripts.modules.len() >= SCRIPT_MODULES {
+                format!("more than {SCRIPT_MODULES} scripts")
+            } else if bytes > SCRIPT_BYTES {
+                format!("more than {SCRIPT_BYTES} bytes of scripts")
+            } else if imports > SCRIPT_IMPORTS {
+                format!("more than {SCRIPT_IMPORTS} imports in scripts")
+            } else {
+                String::new()
+            };
+            if !most.is_empty() || findings.len() > MAX_FINDINGS {
+                findings.extend((!most.is_empty()).then(|| finding(&path, 0, format!("with it there are {most}"))));
                 break;
             }
-            match look_up(&path)
+            match text
                 .ok_or_else(|| vec![finding(&path, 0, "cannot be read".to_owned())])
                 .and_then(|bytes| compile(&path, &bytes, look_up))
             {
                 Ok(module) => {
+                    imports += module.imports.len();
                     open.extend(module.imports.values().cloned());
                     scripts.modules.insert(path, module);
                 }
@@ -143,24 +162,24 @@ impl Scripts {
     /// What a script exports, with the lines there; behind its own what it passes on, with line 0.
     fn exports(&self, path: &str) -> Vec<(String, u32)> {
         let mut exports: Vec<(String, u32)> = Vec::new();
-        let (mut open, mut seen) = (vec![path.to_owned()], Vec::new());
+        let (mut open, mut seen, mut names) = (vec![path], HashSet::new(), HashSet::new());
         while let Some(next) = open.pop() {
-            let Some(module) = self.modules.get(&next).filter(|_| !seen.contains(&next)) else { continue };
+            let Some(module) = self.modules.get(next).filter(|_| seen.insert(next)) else { continue };
             for (name, line) in &module.exports {
                 let is_own = next == path;
-                if (is_own || name != "default") && exports.iter().all(|(other, _)| other != name) {
+                if (is_own || name != "default") && names.insert(name) {
                     exports.push((name.clone(), if is_own { *line } else { 0 }));
                 }
             }
-            open.extend(module.passes_on.iter().filter_map(|specifier| module.imports.get(specifier).cloned()));
-            seen.push(next);
+            let passed_on = module.passes_on.iter().filter_map(|specifier| module.imports.get(specifier));
+            open.extend(passed_on.map(String::as_str));
         }
         exports
     }
 
     /// The modules that a script needs, itself included: code and imports by path.
     #[must_use]
-    pub fn closure(&self, path: &str) -> (BTreeMap<String, String>, BTreeMap<String, BTreeMap<String, String>>) {
+    pub fn closure(&self, path: &str) -> (BTreeMap<String, Box<RawValue>>, BTreeMap<String, BTreeMap<String, String>>) {
         let (mut modules, mut imports) = (BTreeMap::new(), BTreeMap::new());
         let mut open = vec![path];
         while let Some(path) = open.pop() {
@@ -236,9 +255,6 @@ type Imports = Vec<(String, u32)>;
 /// The JavaScript of a script, and what it imports, with the lines.
 fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Imports), Vec<Finding>> {
     let refuse = |line: u32, message: String| vec![finding(path, line, message)];
-    if bytes.len() > MAX_BYTES {
-        return Err(refuse(0, format!("the script has more than {MAX_BYTES} bytes")));
-    }
     let text = std::str::from_utf8(bytes).map_err(|_| refuse(0, "the file is not UTF-8 text".to_owned()))?;
     let text = crate::json::without_mark(text);
     let line_of = |offset: u32| {
@@ -307,6 +323,7 @@ fn translate(path: &str, bytes: &[u8]) -> Result<(Module, Imports), Vec<Finding>
         .map(|token| ([token.get_dst_line(), token.get_dst_col()], [token.get_src_line(), token.get_src_col()]))
         .collect();
     places.sort_unstable();
+    let code = to_raw_value(&code).map_err(|error| refuse(0, error.to_string()))?;
     let module = Module { code, imports: BTreeMap::new(), exports, passes_on, file_hash: file_hash(bytes), places };
     Ok((module, imports))
 }

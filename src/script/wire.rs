@@ -1,5 +1,6 @@
-//! What daemon and worker say to each other: JSON messages, each behind its length. The daemon sends a [`Job`]; the worker
-//! asks for what only the daemon can do, each time with an [`Answer`], and at last says what came of the job.
+//! What daemon and worker say to each other: JSON messages, each behind its length. The worker says that it is ready. The daemon
+//! sends an [`Order`]; the worker asks for what only the daemon can do, each time with an [`Answer`], and at last says what came
+//! of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -11,11 +12,34 @@ use serde_json::value::RawValue;
 /// Most bytes of a message.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
+/// What a worker is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Run a script.
+    Run(Box<Job>),
+    /// Read source text, of which nothing is run. The files are asked for, one by one.
+    Read {
+        /// What is read.
+        what: Source,
+        /// Most CPU time, in milliseconds.
+        cpu_millis: u64,
+    },
+}
+
+/// Source text that a worker reads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Source {
+    /// Scripts of these names, and all that they import.
+    Scripts(Vec<String>),
+    /// The tool registry at that path, and all that it imports.
+    Registry(String),
+}
+
 /// One call of a script.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// JavaScript of each module, by path below `scripts/`.
-    pub modules: BTreeMap<String, String>,
+    /// JavaScript of each module as a JSON text, by path below `scripts/`.
+    pub modules: BTreeMap<String, Box<RawValue>>,
     /// Of each module, what its import specifiers stand for.
     pub imports: BTreeMap<String, BTreeMap<String, String>>,
     /// The module that is called.
@@ -46,13 +70,20 @@ pub enum Kind {
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// The script waits for something.
+    /// It has taken from itself what it must not have, and waits for orders: said once.
+    Ready {
+        /// What it could not take from itself, which this system does not know.
+        without: Option<String>,
+    },
+    /// It waits for something.
     Asked(Asked),
-    /// The job is done.
+    /// The script has ended.
     Ended(Box<Ended>),
+    /// What was read, or what is wrong with it: [`super::reading`] knows its shape.
+    Read(Box<RawValue>),
 }
 
-/// What a script asks the daemon for.
+/// What a worker asks the daemon for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Asked {
     /// What for.
@@ -68,6 +99,8 @@ pub enum Ask {
     Process,
     /// `t.assert.Agent(response, id, options)`: an answer, a validator, and what it is told.
     Validator,
+    /// The file at a path, in base64; null: there is none.
+    File,
 }
 
 /// What the daemon gives, as JSON, or why it does not: that is thrown.

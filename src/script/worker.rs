@@ -1,10 +1,13 @@
-//! The worker: reads jobs from stdin and runs each in an engine of its own, until there are no more.
+//! The worker: reads orders from stdin until there are no more. Scripts are run in an engine of their own each; source text is read.
 //!
-//! It is started by [`super::pool`] as this same program. Before it reads anything it takes from itself what a script must
-//! not have: address space, files, processes, and a priority over the work of the daemon.
+//! It is started by [`super::pool`] and [`super::reading`] as this same program. Before it reads anything it takes from itself what
+//! a script must not have: address space, files, processes, a priority over the work of the daemon, new privileges,
+//! and most calls of the system.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io::{StdinLock, StdoutLock, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +20,17 @@ use rquickjs::{Context, Ctx, Error, Exception, Function, Module, Object, Runtime
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::wire::{self, Answer, Ask, Asked, Check, Checks, Ended, Failure, Frame, Job, Kind, Refusal, Said};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::reading::RegistryRead;
+use super::seal;
+use super::source::Scripts;
+use super::wire::{
+    self, Answer, Ask, Asked, Check, Checks, Ended, Failure, Frame, Job, Kind, Order, Refusal, Said, Source,
+};
+use crate::suite::registry::Registry;
 
 /// What a program is started with to be a worker.
 pub const ARGUMENT: &str = "--forge-script-worker";
@@ -27,6 +40,9 @@ pub const ARGUMENT: &str = "--forge-script-worker";
 const OWN_ADDRESS_SPACE: u64 = 384 << 20;
 /// Most stack of a script, in bytes.
 const MAX_STACK: usize = 512 << 10;
+/// Most stack of this thread, in bytes: parsers recurse. And the least that does.
+const STACK: u64 = 120 << 20;
+const MIN_STACK: u64 = 4 << 20;
 /// Most bytes of console output that are kept.
 const MAX_CONSOLE: usize = 64 << 10;
 /// Most checks of a test that are kept one by one, of those that hold and of those that do not.
@@ -44,7 +60,7 @@ pub fn main() -> Option<ExitCode> {
         return None;
     }
     let memory = arguments.next().and_then(|memory| memory.to_str()?.parse().ok()).unwrap_or(0);
-    Some(match confine(memory).and_then(|()| work()) {
+    Some(match confine(memory).and_then(work) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "script worker: {error}");
@@ -53,9 +69,30 @@ pub fn main() -> Option<ExitCode> {
     })
 }
 
-/// Takes from this process what no script needs.
-fn confine(memory: u64) -> std::io::Result<()> {
+/// The program that is a worker: this same one. Not by its path, where that can be helped: the file may be another one by now.
+#[must_use]
+pub fn program() -> PathBuf {
+    let itself = PathBuf::from("/proc/self/exe");
+    if cfg!(target_os = "linux") { itself } else { std::env::current_exe().unwrap_or(itself) }
+}
+
+/// Says once, in the log, what workers could not take from themselves.
+pub(super) fn say_what_is_missing(what: Option<&str>) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    if let Some(what) = what {
+        ONCE.call_once(|| tracing::warn!("scripts run without {what}: this system does not have it"));
+    }
+}
+
+/// Takes from this process what no script needs, and says what it could not.
+fn confine(memory: u64) -> std::io::Result<Option<String>> {
     let limit = |resource, most: u64| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    // The stack of this thread grows up to this, and no further than it could when the program was started.
+    let most = getrlimit(Resource::Stack).maximum.map_or(STACK, |most| most.min(STACK));
+    if most < MIN_STACK {
+        return Err(std::io::Error::other("the system has too little stack for it"));
+    }
+    setrlimit(Resource::Stack, Rlimit { current: Some(most), maximum: Some(most) })?;
     // A daemon that dies takes its workers along. Elsewhere they end when nothing can be read any more, and their address
     // space is bounded by the engine alone: nobody tells how much of it a process has.
     #[cfg(target_os = "linux")]
@@ -72,7 +109,7 @@ fn confine(memory: u64) -> std::io::Result<()> {
     limit(Resource::Nofile, 3)?;
     // That it cannot be had is no danger.
     let _ = nice(10);
-    Ok(())
+    Ok(seal::seal())
 }
 
 /// Address space that this process has, in bytes: most of it is the program, and what its allocator reserves.
@@ -83,15 +120,48 @@ fn address_space() -> std::io::Result<u64> {
     Ok(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
-fn work() -> std::io::Result<()> {
+fn work(without: Option<String>) -> std::io::Result<()> {
     let daemon = Rc::new(RefCell::new(Daemon { stdin: std::io::stdin().lock(), stdout: std::io::stdout().lock() }));
+    wire::write(&mut daemon.borrow_mut().stdout, &Said::Ready { without })?;
     loop {
-        let job = wire::read::<Job>(&mut daemon.borrow_mut().stdin)?;
-        let Some(job) = job else { return Ok(()) };
-        limit_cpu(Duration::from_millis(job.cpu_millis))?;
-        let ended = Said::Ended(Box::new(run(job, &daemon)));
-        wire::write(&mut daemon.borrow_mut().stdout, &ended)?;
+        let order = wire::read::<Order>(&mut daemon.borrow_mut().stdin)?;
+        let said = match order {
+            None => return Ok(()),
+            Some(Order::Run(job)) => {
+                limit_cpu(Duration::from_millis(job.cpu_millis))?;
+                Said::Ended(Box::new(run(*job, &daemon)))
+            }
+            Some(Order::Read { what, cpu_millis }) => {
+                limit_cpu(Duration::from_millis(cpu_millis))?;
+                Said::Read(read(what, &daemon)?)
+            }
+        };
+        wire::write(&mut daemon.borrow_mut().stdout, &said)?;
     }
+}
+
+/// Reads source text, whose files it asks for, each once.
+fn read(what: Source, daemon: &RefCell<Daemon>) -> std::io::Result<Box<RawValue>> {
+    let known: RefCell<HashMap<String, Option<Vec<u8>>>> = RefCell::default();
+    let look_up = |path: &str| {
+        if let Some(file) = known.borrow().get(path) {
+            return file.clone();
+        }
+        // Without the daemon there is nobody to tell anything.
+        let file = daemon.borrow_mut().file(path).ok()?;
+        known.borrow_mut().insert(path.to_owned(), file.clone());
+        file
+    };
+    let read = match what {
+        Source::Scripts(names) => to_raw_value(&Scripts::read(names.iter().map(String::as_str), &look_up)),
+        Source::Registry(path) => {
+            let read: RegistryRead = Registry::read(&path, &look_up)
+                .map(|(registry, findings)| (registry.to_json(), findings))
+                .map_err(|errors| errors.0);
+            to_raw_value(&read)
+        }
+    };
+    Ok(read?)
 }
 
 /// The other end of the pipes.
@@ -101,9 +171,19 @@ struct Daemon {
 }
 
 impl Daemon {
+    /// Asks for a file.
+    fn file(&mut self, path: &str) -> std::io::Result<Option<Vec<u8>>> {
+        let asked = Asked { what: Ask::File, arguments: to_raw_value(path)? };
+        wire::write(&mut self.stdout, &Said::Asked(asked))?;
+        let answer = wire::read::<Answer>(&mut self.stdin)?.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        let Answer(Ok(file)) = answer else { return Ok(None) };
+        let file: Option<String> = serde_json::from_str(file.get())?;
+        file.map(|file| BASE64_STANDARD.decode(file).map_err(std::io::Error::other)).transpose()
+    }
+
     /// Asks for something and waits for the answer, which is written as the prelude reads it.
     fn ask(&mut self, what: Ask, arguments: String) -> std::io::Result<String> {
-        let arguments = serde_json::value::RawValue::from_string(arguments)?;
+        let arguments = RawValue::from_string(arguments)?;
         let asked = wire::frame(&Said::Asked(Asked { what, arguments }));
         let answer = match asked {
             // Nothing was written yet.
@@ -171,7 +251,7 @@ fn run(job: Job, daemon: &Rc<RefCell<Daemon>>) -> Ended {
     let result = result.unwrap_or_else(|error| Err(failure(format!("the engine cannot be started: {error}"))));
     let Traces { console, checks, .. } = std::mem::take(&mut *traces.borrow_mut());
     Ended {
-        result: result.map(|text| text.and_then(|text| serde_json::value::RawValue::from_string(text).ok())),
+        result: result.map(|text| text.and_then(|text| RawValue::from_string(text).ok())),
         console: console.finish(),
         checks,
     }
@@ -234,7 +314,8 @@ fn call(
     let prelude = prelude.map_err(explain)?;
     let call_of = prelude.as_ref().and_then(|prelude| prelude.get::<_, Function<'_>>("callOf").ok());
     let explain = |error: Error| explain_with(ctx, &error, timed_out, job, call_of.as_ref());
-    let code = job.modules.get(&job.entry).ok_or_else(|| failure(format!("there is no module {}", job.entry)))?;
+    let no_code = || failure(format!("there is no module {}", job.entry));
+    let code = job.code(&job.entry).ok_or_else(no_code)?;
     let declared = Module::declare(ctx.clone(), job.entry.as_str(), code.as_str()).map_err(explain)?;
     let (module, evaluated) = declared.eval().map_err(explain)?;
     evaluated.finish::<()>().map_err(explain)?;
@@ -382,6 +463,13 @@ fn clip(text: &str) -> String {
     }
 }
 
+impl Job {
+    /// The JavaScript of a module.
+    fn code(&self, path: &str) -> Option<String> {
+        serde_json::from_str(self.modules.get(path)?.get()).ok()
+    }
+}
+
 /// The modules of a job, and no others.
 struct Modules(Rc<Job>);
 
@@ -405,7 +493,7 @@ impl Loader for Modules {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<Module<'js, rquickjs::module::Declared>> {
-        let code = self.0.modules.get(name).ok_or_else(|| Error::new_loading(name))?;
+        let code = self.0.code(name).ok_or_else(|| Error::new_loading(name))?;
         Module::declare(ctx.clone(), name, code.as_str())
     }
 }

@@ -104,6 +104,47 @@ fn what_is_wrong_with_scripts_is_told_before_anything_runs() {
     }
 }
 
+/// What overflows or fills a parser ends neither the daemon nor the client: it is told as what is wrong with its file. Each text in
+/// its own way: nested, in one chain of many, in an order that makes trees of its parts, with many names.
+#[test]
+fn no_text_ends_whoever_reads_it() {
+    let place = Place::new();
+    let mut daemon = command(DAEMON, place.path());
+    daemon.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);
+    let mut daemon = Running::start(daemon);
+    let url = format!("http://{}", daemon.address());
+    let names = |count: usize| (0..count).map(|number| format!("x{number}")).collect::<Vec<_>>();
+    let texts = [
+        format!("export default () => {}1", "typeof\u{a0}".repeat(400_000)),
+        format!("export default () => {}true", "!\u{2003}".repeat(300_000)),
+        format!("export default () => {};", vec!["a"; 45_000].join("+")),
+        format!("namespace {}b {{ export const x = 1 }}\nexport default () => true", "a.".repeat(49_500)),
+        format!("export default () => 1{};", "\u{a0}as\u{a0}any".repeat(200_000)),
+        names(10_000).iter().map(|name| format!("export const {name}=1;")).collect(),
+        format!("export default (a: any) => {};", vec!["a ? 1"; 20_000].join(" : ") + " : 2"),
+    ];
+    let agent = agent();
+    place.write("t.jsonl", &suite(&["a"]));
+    for (number, text) in texts.iter().enumerate() {
+        place.write("scripts/a.ts", text);
+        place.write("tools.ts", text);
+        // Whatever comes of it, somebody is there to say it: the client that packs it, and the daemon that reads it again.
+        for more in [&["-q"][..], &["--registry", "tools.ts"]] {
+            let args = [&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url][..], more].concat();
+            let ended = place.run(&args);
+            assert!(ended.code.is_some_and(|code| (0..=4).contains(&code)), "{number} {args:?}: {ended:?}");
+        }
+    }
+    place.write("scripts/a.ts", "export default () => true");
+    let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url]);
+    assert_eq!(ended.code, Some(0), "the daemon is there: {ended:?}");
+    // What a chain of many comes to is told with its file.
+    place.write("scripts/a.ts", &texts[0]);
+    let ended = place.run(&["check", "t.jsonl"]);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(ended.code == Some(2) && said.contains("scripts/a.ts: it is nested too deep"), "{ended:?}");
+}
+
 /// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes. The first line of each
 /// is what may be said of it. The daemon itself keeps to the memory that a script has, and a little more.
 #[test]

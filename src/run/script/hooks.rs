@@ -101,11 +101,11 @@ pub(in crate::run) async fn before(
     };
     Ok(match answer {
         Ok(answer) => Ok((passed_on(answer), console)),
-        Err(why) => {
+        Err((why, blame)) => {
             let error = format!("script error: before ({hook}): {why}");
             let (outcome, cause) = (Outcome::Errored, Cause::ScriptError);
             let transcript = Transcript::default();
-            let result = CaseResult::without_assertions(outcome, cause, Blame::Script, error, transcript);
+            let result = CaseResult::without_assertions(outcome, cause, blame, error, transcript);
             let messages_count = u32::try_from(loaded.case.messages.len()).unwrap_or(u32::MAX);
             Err(CaseResult { messages_count, console, ..result })
         }
@@ -130,12 +130,12 @@ pub(in crate::run) async fn after(
     let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)));
     let Answered { answer, console, is_cancelled } = called.await?;
     result.console.extend(console);
-    if let Err(why) = answer {
+    if let Err((why, blame)) = answer {
         let error = format!("script error: after ({hook}): {why}");
         if matches!(result.outcome, Outcome::Passed | Outcome::Skipped) {
             // Who was asked then was not waited for, which is not the script's doing.
             let (cause, blame) =
-                if is_cancelled { (Cause::Cancelled, Blame::Daemon) } else { (Cause::ScriptError, Blame::Script) };
+                if is_cancelled { (Cause::Cancelled, Blame::Daemon) } else { (Cause::ScriptError, blame) };
             (result.outcome, result.cause, result.blame) = (Outcome::Errored, Some(cause), Some(blame));
             result.error = Some(error);
         } else {
@@ -147,7 +147,8 @@ pub(in crate::run) async fn after(
 
 /// What came of a call of a script around a case.
 struct Answered {
-    answer: Result<Passed, String>,
+    /// Or why there is none, and whose fault that is.
+    answer: Result<Passed, (String, Blame)>,
     console: Vec<String>,
     /// Whether it broke as somebody whom it asked was not waited for: the run was cancelled.
     is_cancelled: bool,
@@ -156,7 +157,7 @@ struct Answered {
 impl Answered {
     /// It was not called at all.
     fn never(why: impl Into<String>) -> Self {
-        Self { answer: Err(why.into()), console: Vec::new(), is_cancelled: false }
+        Self { answer: Err((why.into(), Blame::Script)), console: Vec::new(), is_cancelled: false }
     }
 }
 
@@ -182,7 +183,7 @@ async fn call(
     let Called { result, console, .. } = bounded(host.run(scripts, call).await?);
     let call = result.as_ref().err().and_then(|broken| usize::try_from(broken.call?).ok());
     let is_cancelled = call.and_then(|call| host.failures.get(call)) == Some(&Failure::Cancelled);
-    Ok(Answered { answer: result.map_err(|broken| broken.why), console, is_cancelled })
+    Ok(Answered { answer: result.map_err(|broken| (broken.why, broken.blame)), console, is_cancelled })
 }
 
 /// The path of the script, and all its arguments.

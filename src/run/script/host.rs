@@ -1,5 +1,6 @@
 //! Does what scripts ask for: calls agents, and has validators judge.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -141,7 +142,9 @@ impl<'a> Host<'a> {
             Ok(begun) => begun,
             Err(called) => return Ok(called),
         };
-        self.clock.add(Blame::Script, began.elapsed());
+        let waited = session.take_waited();
+        self.deadline += waited;
+        self.clock.add(Blame::Script, began.elapsed().saturating_sub(waited));
         loop {
             let asked = match step {
                 Step::Ended(called) => return Ok(called),
@@ -155,13 +158,21 @@ impl<'a> Host<'a> {
             }
             let waited = std::mem::take(&mut self.waited);
             self.clock.add(self.holder, began.elapsed().saturating_sub(waited));
+            session.take_more_time(waited);
             let began = Instant::now();
             step = session.answer(&Answer(answer)).await;
-            self.clock.add(Blame::Script, began.elapsed());
+            let waited = session.take_waited();
+            self.deadline += waited;
+            self.clock.add(Blame::Script, began.elapsed().saturating_sub(waited));
             if Instant::now() < self.deadline {
                 self.holder = Blame::Script;
             }
         }
+    }
+
+    /// When its time is up: what is waited for places or spans is added.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// The conversation that all its calls belong to.
@@ -183,6 +194,8 @@ impl<'a> Host<'a> {
         match asked.what {
             Ask::Process => self.process(arguments).await,
             Ask::Validator => Ok(self.validator(arguments).await),
+            // No script can: whoever asks has broken out of its engine.
+            Ask::File => Ok(Err(refusal("there are no files"))),
         }
     }
 
@@ -400,8 +413,8 @@ fn read(arguments: &[Json], name: &str) -> Result<(Vec<Message>, Members), Strin
     let told = context.get("metadata").map(Json::members).unwrap_or_default();
     if !told.is_empty() {
         let own = take(&mut options, "metadata").map(|own| own.members().to_vec()).unwrap_or_default();
-        let is_new = |key: &str| own.iter().all(|(other, _)| other != key);
-        let told = told.iter().filter(|(key, _)| is_new(key)).cloned();
+        let names: HashSet<&str> = own.iter().map(|(key, _)| key.as_str()).collect();
+        let told = told.iter().filter(|(key, _)| !names.contains(key.as_str())).cloned();
         let all = told.chain(own.iter().cloned()).collect();
         options.push(("metadata".to_owned(), Json { line: 0, value: Value::Object(all) }));
     }

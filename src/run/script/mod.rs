@@ -5,6 +5,7 @@ mod host;
 pub(super) mod test;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -16,11 +17,11 @@ use crate::conversation::{Arguments, JsonText, Message, Payload, Role, ToolCall,
 use crate::json::{Json, Value};
 use crate::peer::directory::Directory;
 use crate::peer::plain::{Verdict, verdict_of};
-use crate::script::pool::{Broken, Call as ScriptCall, Called, Pool};
+use crate::script::pool::{Broken, Call as ScriptCall, Called, Share};
 use crate::script::source::Scripts;
 use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
-use crate::verdict::{Opinion, whole_millis};
+use crate::verdict::{Blame, Opinion, whole_millis};
 use crate::wire::value::shorten;
 
 /// Most bytes of what a script returns, or asks with.
@@ -34,8 +35,8 @@ pub const JUDGES: &[&str] = &["default", "Validate"];
 pub struct RunScripts {
     /// The scripts.
     pub scripts: Arc<Scripts>,
-    /// The workers.
-    pub pool: Arc<Pool>,
+    /// The run's places among the workers.
+    pub pool: Arc<Share>,
     /// The agents that they may ask.
     pub directory: Arc<Directory>,
 }
@@ -63,7 +64,7 @@ fn bounded(called: Called) -> Called {
         return called;
     }
     let why = format!("it returned {length} bytes, and {MAX_ANSWER} are taken");
-    Called { result: Err(Broken { why, call: None }), ..called }
+    Called { result: Err(Broken { why, call: None, blame: Blame::Script }), ..called }
 }
 
 /// The context of a call that is about a case, or about a whole run.
@@ -133,7 +134,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Has a script judge an answer: `(output, input, options, evidence)`.
+/// Has a script judge an answer: `(output, input, options, evidence)`. With it comes how long it waited for a place.
 pub(super) async fn judge(
     shared: &Shared,
     name: &str,
@@ -141,11 +142,14 @@ pub(super) async fn judge(
     conversation: &[Message],
     transcript: &Transcript,
     deadline: Instant,
-) -> Reply {
-    let Some(RunScripts { scripts, pool, .. }) = &shared.scripts else { return Reply::failed("there are no scripts") };
+) -> (Reply, Duration) {
+    let never = |why: String| (Reply::failed(why), Duration::ZERO);
+    let Some(RunScripts { scripts, pool, .. }) = &shared.scripts else {
+        return never("there are no scripts".to_owned());
+    };
     let path = match scripts.find(name) {
         Ok(path) => path,
-        Err(why) => return Reply::failed(why),
+        Err(why) => return never(why),
     };
     let input = conversation.iter().rev().find(|message| message.role == Role::User).map(Message::text);
     let options = options.map_or_else(|| "{}".to_owned(), Json::stringify);
@@ -165,17 +169,24 @@ pub(super) async fn judge(
     })();
     let arguments = match arguments {
         Ok(arguments) => arguments,
-        Err(error) => return Reply::failed(format!("its arguments cannot be written: {error}")),
+        Err(error) => return never(format!("its arguments cannot be written: {error}")),
     };
     let call = ScriptCall { scripts, path, functions: JUDGES, kind: Kind::Function, arguments, deadline };
-    let Called { result, console, .. } = bounded(pool.call(call).await);
+    let Called { result, console, waited, .. } = bounded(pool.call(call).await);
+    (reply_of(result, console), waited)
+}
+
+/// What a script answered.
+fn reply_of(result: Result<Option<Box<RawValue>>, Broken>, console: Vec<String>) -> Reply {
     let opinion = |score: Option<f64>, console: Vec<String>| {
         let opinion = Opinion { score, console, ..Opinion::default() };
         (opinion != Opinion::default()).then_some(opinion)
     };
     let answer = match result {
         Ok(answer) => answer,
-        Err(broken) => return Reply::Failed { why: broken.why, opinion: opinion(None, console) },
+        Err(Broken { why, blame, .. }) => {
+            return Reply::Failed { why, opinion: opinion(None, console), blame: Some(blame) };
+        }
     };
     let json = answer.as_ref().and_then(|answer| Json::parse(answer.get()).ok());
     if let Some((passed, reason, score)) = json.as_ref().and_then(read) {
@@ -183,7 +194,7 @@ pub(super) async fn judge(
     }
     let shown = answer.as_ref().map_or("undefined", |answer| answer.get());
     let why = format!("it answered {}, and neither true or false nor an object with `passed`", shorten(shown));
-    Reply::Failed { why, opinion: opinion(None, console) }
+    Reply::Failed { why, opinion: opinion(None, console), blame: None }
 }
 
 /// A boolean, or an object with `passed` or `pass`, and perhaps `reason` or `message` and `score`.

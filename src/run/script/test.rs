@@ -42,13 +42,13 @@ pub(in crate::run) async fn run(
         () = cancelled(shared) => (None, true),
         called = called => (Some(called?), false),
     };
-    let is_late = Instant::now() >= started.deadline;
+    let is_late = Instant::now() >= host.deadline();
     let mut tested = Tested::default();
     let scripts = shared.scripts.as_ref().map(|scripts| &scripts.scripts);
     match called {
         None => {}
         Some(Err(why)) => tested.broken = Some(Broken::Script(why)),
-        Some(Ok(Called { result, console, checks })) => {
+        Some(Ok(Called { result, console, checks, .. })) => {
             tested.console = console;
             tested.more = [checks.more_passed, checks.more_failed];
             tested.skipped.clone_from(&checks.skipped);
@@ -111,6 +111,9 @@ fn broken_by(broken: pool::Broken, host: &Host<'_>, is_late: bool) -> Broken {
     let failure = broken.call.and_then(|call| host.failures.get(usize::try_from(call).ok()?));
     if let Some(failure) = failure {
         return Broken::Call(failure.clone());
+    }
+    if broken.blame == Blame::Daemon {
+        return Broken::Daemon(broken.why);
     }
     match (host.clock.culprit(host.holder), host.last_failure()) {
         _ if !is_late => Broken::Script(broken.why),

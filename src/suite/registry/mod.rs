@@ -30,11 +30,11 @@ pub struct Registry {
     pub undescribed: BTreeSet<String>,
 }
 
-/// Reads the text of a script with a parser that recurses without a limit: with room for it, if it can be had.
+/// Reads the text of a script with a parser that recurses without a limit: with as much room for it as can be had.
 ///
 /// # Errors
 /// The line (0: none) and what is wrong, when the brackets are nested too deep or the text is too long.
-pub fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) -> Result<T, (u32, String)> {
+pub fn with_room<T: Send>(text: &str, read: impl Fn() -> T + Send + Sync) -> Result<T, (u32, String)> {
     module::with_room(text, read).map_err(|unreadable| (unreadable.line, unreadable.message))
 }
 
@@ -43,8 +43,8 @@ impl Registry {
     ///
     /// `path` is relative to the root of `look_up`, which gives the bytes of a file, or nothing where there is none. What
     /// a path ends in decides how it is read: `.ts`, `.tsx`, `.mts`, `.cts`, `.js`, `.jsx`, `.mjs`, `.cjs` as a barrel,
-    /// all else as JSON. A barrel of hostile make may take the time of a few thousand files of 256 KiB to parse, so this
-    /// does not belong on a thread that others wait for.
+    /// all else as JSON. What a barrel of hostile make does to the parser is not known before: it is read in processes
+    /// that may die of it.
     ///
     /// # Errors
     /// When the file itself is missing or no registry. What is wrong with single tools, or with files that a barrel names,
@@ -129,6 +129,12 @@ impl Registry {
         }
         out.push_str("\n]}\n");
         out
+    }
+
+    /// Whether the file at that path is source text, which is parsed by somebody whom it may kill.
+    #[must_use]
+    pub fn is_source(path: &str) -> bool {
+        barrel::is_source(path)
     }
 
     /// The tool of that name.

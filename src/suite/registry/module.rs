@@ -4,10 +4,9 @@
 //! is run: an expression is kept as far as a [`Barrel`](super::barrel) may want to read it, and is
 //! [`Kind::Opaque`] from there on.
 //!
-//! The parser recurses without a limit and the text is hostile, so two things are counted first. It runs on a thread
-//! of its own whose stack is large enough for every token to be one level: no text can overflow it (what is not nested
-//! never touches that memory). And brackets may be nested [`MAX_NESTING`] deep: the parser tries some of them twice,
-//! `({a=({a=…` takes the third power of its depth.
+//! The parser recurses without a limit and the text is hostile. So it runs in processes that may die of it, and in those on a
+//! thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`] deep: the parser tries some of
+//! them twice, `({a=({a=…` takes the third power of its depth.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,6 +32,8 @@ const MAX_TOKENS: usize = 100_000;
 const MAX_LESS_THAN: usize = 2_000;
 /// Stack for one token. The most that was measured is 4 KiB, for `(` without optimisation.
 const STACK_PER_TOKEN: usize = 8 << 10;
+/// Most stack of a thread that parses.
+const MAX_STACK: usize = 128 << 20;
 /// Expressions nested deeper than this are not kept.
 const MAX_DEPTH: usize = 96;
 
@@ -145,11 +146,12 @@ pub(super) fn read(path: &str, bytes: &[u8]) -> Result<Module, Unreadable> {
     with_room(text, || parse(text, source_type))?
 }
 
-/// Reads a text with a parser that recurses without a limit, so that no text can overflow its stack.
+/// Reads a text with a parser that recurses without a limit: on a thread with room for it. Where no thread can be had, as in a
+/// worker, this one has to do.
 ///
 /// # Errors
 /// When the brackets of the text are nested too deep, or it is too long.
-pub(super) fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) -> Result<T, Unreadable> {
+pub(super) fn with_room<T: Send>(text: &str, read: impl Fn() -> T + Send + Sync) -> Result<T, Unreadable> {
     let whole = |message: String| Unreadable { line: 0, message };
     super::nesting::check(text)?;
     let tokens = most_tokens(text);
@@ -157,12 +159,13 @@ pub(super) fn with_room<T: Send>(text: &str, read: impl FnOnce() -> T + Send) ->
     if tokens > MAX_TOKENS || less_than > MAX_LESS_THAN {
         return Err(whole("the file is too long to be read".to_owned()));
     }
-    let stack = (1 << 20) + tokens * STACK_PER_TOKEN;
+    let stack = ((1 << 20) + tokens * STACK_PER_TOKEN).min(MAX_STACK);
     std::thread::scope(|scope| {
         let parser = std::thread::Builder::new().name("parser".to_owned()).stack_size(stack);
-        let parser =
-            parser.spawn_scoped(scope, read).map_err(|error| whole(format!("no thread to parse it on: {error}")))?;
-        parser.join().map_err(|_| whole("the parser failed on this file".to_owned()))
+        match parser.spawn_scoped(scope, &read) {
+            Ok(parser) => parser.join().map_err(|_| whole("the parser failed on this file".to_owned())),
+            Err(_) => Ok(read()),
+        }
     })
 }
 
