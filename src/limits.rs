@@ -191,6 +191,22 @@ limits! {
         "time that a script waits for a process",
         "the scripts before it have limits",
         "the case is errored, and the daemon is to blame";
+    JUDGED_BYTES: usize = 16 << 20, bytes;
+        "arguments or result of a tool call that assertions look into",
+        "what is read takes ten times its text",
+        "what would look into more has decided nothing: it is errored";
+    TEMPLATE_TEXT_BYTES: usize = 4 << 20, bytes;
+        "a text of a suite, or a value, with its tokens replaced",
+        "no answer that anybody reads is longer",
+        "the assertion is errored, and the suite is to blame";
+    TEMPLATE_CASE_BYTES: usize = 64 << 20, bytes;
+        "all texts of a case with their tokens replaced, one after the other",
+        "one of them is held at a time",
+        "the assertions behind it are errored, and the suite is to blame";
+    MAX_DEATHS: u32 = 3, count;
+        "daemons that may die while a run is going on",
+        "it may be the run that they die of",
+        "the run ends errored, and the daemon is to blame";
 }
 
 /// A number of bytes as people write it.

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use tiktoken_rs::CoreBPE;
 
 use crate::conversation::{Cost, Message, Payload, Transcript, Usage};
+use crate::work::is_over;
 
 /// Texts longer than this are estimated from their beginning.
 const MOST_BYTES: usize = 1 << 20;
@@ -108,6 +109,10 @@ pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price)
     } else {
         transcript.usage.unwrap_or_default()
     };
+    if is_over() {
+        // What was not counted to its end is no estimate.
+        return;
+    }
     transcript.usage.get_or_insert_default().cost.get_or_insert(price.cost(&usage));
 }
 
@@ -132,7 +137,7 @@ pub fn estimate_tokens(text: &str) -> u64 {
     let end = text.floor_char_boundary(MOST_BYTES);
     let mut rest = &text[..end];
     let mut tokens = 0;
-    while !rest.is_empty() {
+    while !rest.is_empty() && !is_over() {
         // A boundary lies within four bytes, so a piece is never empty.
         let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
         tokens += match tokenizer {

@@ -1,22 +1,28 @@
 //! The assertions of the Eval Runner Contract, in its order, stopping at the first that does not hold.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use super::{Context, MAX_HINTS, near, params};
+use super::params::{self, ReadArguments};
+use super::{Context, MAX_HINTS, near};
 use crate::conversation::{Cost, ToolCall, ToolMode, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
+use crate::limits::{JUDGING_CPU, TEMPLATE_CASE_BYTES};
 use crate::suite::assertion::Assertion;
 use crate::suite::pattern::{JsPattern, PatternError};
-use crate::suite::template::{Data, Template, why_unresolved};
+use crate::suite::template::{Data, Template, Unfilled, why_unresolved};
 use crate::suite::{Case, Mode};
 use crate::usage::{estimate_tokens, measured_tokens};
 use crate::verdict::{AssertionResult, Blame, Outcome};
+use crate::work::is_over;
 
 /// Why `maxCost` is skipped; people have to hear of it, because they can do something about it.
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
 /// Why times and costs are not looked at.
 const REPLAYED: &str = "what is replayed says nothing about times and costs";
+/// Why a text with tokens is not looked at.
+const TOO_LONG: &str = "the text is too long once its tokens are replaced";
 /// What the answer is called in hints.
 const RESPONSE: &str = "the response";
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
@@ -58,6 +64,19 @@ impl Step {
 
     pub(super) fn unresolved(tokens: Vec<String>, data: &Data) -> Self {
         Self::Skipped(why_unresolved(&tokens, data), tokens)
+    }
+
+    /// It was not looked at, or not to its end.
+    fn unlooked() -> Self {
+        Self::Errored(no_time())
+    }
+
+    /// What cannot be put together to be looked at.
+    pub(super) fn unfilled(unfilled: Unfilled, data: &Data) -> Self {
+        match unfilled {
+            Unfilled::Nowhere(tokens) => Self::unresolved(tokens, data),
+            Unfilled::TooLong => Self::Errored(TOO_LONG.to_owned()),
+        }
     }
 
     /// Whether a pattern matches, in the words of the field.
@@ -106,15 +125,23 @@ impl Step {
 /// Unless all are asked for, what stands behind the first failure is neither run nor skipped and does not appear in the
 /// answer. What could not be evaluated is no failure: behind it may stand one, which is a fact about the agent.
 pub(super) fn evaluate(case: &Case, transcript: &Transcript, context: &Context<'_>) -> Vec<AssertionResult> {
-    let subject = Subject { case, transcript, called: names(&transcript.tool_calls), context, told: Cell::new(0) };
+    let (called, arguments) = (names(&transcript.tool_calls), ReadArguments::default());
+    let subject = Subject { case, transcript, called, context, arguments, expanded: Cell::new(0), told: Cell::new(0) };
     let mut results = Vec::new();
     for assertion in &case.assertions {
-        for step in subject.steps(assertion) {
+        let steps = if is_over() { Box::new(std::iter::once(Step::unlooked())) } else { subject.steps(assertion) };
+        for step in steps {
+            // Whatever came of it, it was stopped.
+            let is_over = is_over();
+            let step = if is_over { Step::unlooked() } else { step };
             let result = subject.settled(assertion, step.result(assertion.name()));
             let has_failed = result.outcome == Outcome::Failed;
             results.push(result);
             if has_failed && !context.all_assertions {
                 return results;
+            }
+            if is_over {
+                break;
             }
         }
     }
@@ -133,6 +160,10 @@ struct Subject<'a> {
     transcript: &'a Transcript,
     called: Vec<&'a str>,
     context: &'a Context<'a>,
+    /// The arguments of its tool calls.
+    arguments: ReadArguments,
+    /// Bytes of all texts whose tokens were replaced so far.
+    expanded: Cell<usize>,
     /// How many failures were told more of: that takes time, and people read a few.
     told: Cell<usize>,
 }
@@ -178,22 +209,23 @@ impl<'a> Subject<'a> {
                 self.telling(step, || near::of_calls(self.calls_of(tool)))
             })),
             Assertion::ToolParams(entries) => Box::new(entries.iter().map(|entry| {
-                let step = params::check(entry, &self.transcript.tool_calls, self.context.data);
+                let step = params::check(entry, &self.transcript.tool_calls, &self.arguments, self.context.data);
                 self.telling(step, || near::of_calls(self.calls_of(&entry.tool)))
             })),
             Assertion::NoToolErrors => self.no_tool_errors(),
             Assertion::ResponseNonEmpty { cop_outs } => Box::new(std::iter::once(non_empty(response, cop_outs))),
             Assertion::ResponseContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
-                    let step =
-                        Step::of(response.contains(text), || format!("expected '{text}' in response but not found"));
+                    let step = Step::of(response.contains(text), || {
+                        format!("expected '{}' in response but not found", clip(text))
+                    });
                     self.telling(step, || near::of_text(&[text], response, RESPONSE))
                 })
             })),
             Assertion::ResponseContainsAny(groups) => Box::new(groups.iter().map(|group| self.contains_any(group))),
             Assertion::ResponseNotContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
-                    let step = Step::of(!response.contains(text), || format!("found \"{text}\" in response"));
+                    let step = Step::of(!response.contains(text), || format!("found \"{}\" in response", clip(text)));
                     self.telling(step, || near::where_found(text, response))
                 })
             })),
@@ -270,10 +302,21 @@ impl<'a> Subject<'a> {
     }
 
     fn with_text(&self, value: &Template, check: impl FnOnce(&str) -> Step) -> Step {
-        match value.resolve(self.context.data) {
+        match self.filled(value) {
             Ok(text) => check(&text),
-            Err(tokens) => Step::unresolved(tokens, self.context.data),
+            Err(unfilled) => Step::unfilled(unfilled, self.context.data),
         }
+    }
+
+    /// A text with its tokens replaced, as long as those of the case are not too much together.
+    fn filled(&self, value: &Template) -> Result<String, Unfilled> {
+        if self.expanded.get() > TEMPLATE_CASE_BYTES {
+            return Err(Unfilled::TooLong);
+        }
+        let text = value.resolve(self.context.data)?;
+        let replaced = if value.tokens().next().is_some() { text.len() } else { 0 };
+        self.expanded.set(self.expanded.get() + replaced);
+        Ok(text)
     }
 
     /// Values with unresolved tokens leave their group; an empty group is skipped.
@@ -281,9 +324,10 @@ impl<'a> Subject<'a> {
         let mut tokens = Vec::new();
         let mut texts = Vec::new();
         for value in group {
-            match value.resolve(self.context.data) {
+            match self.filled(value) {
                 Ok(text) => texts.push(text),
-                Err(unresolved) => tokens.extend(unresolved),
+                Err(Unfilled::Nowhere(unresolved)) => tokens.extend(unresolved),
+                Err(unfilled @ Unfilled::TooLong) => return Step::unfilled(unfilled, self.context.data),
             }
         }
         if texts.is_empty() {
@@ -292,8 +336,8 @@ impl<'a> Subject<'a> {
         }
         let found = texts.iter().any(|text| self.transcript.response.contains(text.as_str()));
         let step = Step::of(found, || {
-            let quoted: Vec<String> = texts.iter().map(|text| format!("'{text}'")).collect();
-            format!("expected one of {} in response but found none", quoted.join(", "))
+            let quoted: Vec<String> = texts.iter().map(|text| format!("'{}'", clip(text))).collect();
+            format!("expected one of {} in response but found none", clip(&quoted.join(", ")))
         });
         let step = self.telling(step, || {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -325,6 +369,20 @@ impl<'a> Subject<'a> {
                 }),
             },
         }
+    }
+}
+
+/// Why something was not looked at, or not to its end.
+pub(super) fn no_time() -> String {
+    format!("not looked at: the assertions took more than {} s of CPU time", JUDGING_CPU.as_secs())
+}
+
+/// A text in a reason: what people read, and not all that somebody can write.
+fn clip(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 2_000;
+    match text.char_indices().nth(MOST) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
     }
 }
 

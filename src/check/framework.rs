@@ -8,16 +8,19 @@ use std::collections::HashMap;
 
 mod hint;
 
-use super::contract::{UNSETTLED, unsettled};
-use super::{MAX_HINTS, params, snapshot};
+use super::contract::{UNSETTLED, no_time, unsettled};
+use super::params::{self, ReadArguments};
+use super::{MAX_HINTS, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
+use crate::limits::JUDGED_BYTES;
 use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Scope, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
 use crate::suite::times::Times;
 use crate::verdict::{AssertionResult, Blame, Opinion, Outcome, Turn};
+use crate::work::is_over;
 
 /// What somebody else has to decide.
 #[derive(Debug, Clone, Copy)]
@@ -88,9 +91,18 @@ pub fn questions(claims: &[Claim]) -> impl Iterator<Item = (usize, Question<'_>)
 #[must_use]
 pub fn evaluate(claims: &[Claim], transcript: &Transcript, replies: &Replies) -> Vec<AssertionResult> {
     let open_end = transcript.open_end.as_deref();
-    let answer = Answer::new(&transcript.response, &transcript.tool_calls, open_end);
-    let claims = claims.iter().enumerate();
-    claims.map(|(position, claim)| settled(claim, open_end, answer.judge(claim, replies.get(&position)))).collect()
+    let arguments = ReadArguments::default();
+    let answer = Answer::new(&transcript.response, &transcript.tool_calls, &arguments, open_end);
+    let judge = |(position, claim): (usize, &Claim)| {
+        in_time(claim, || settled(claim, open_end, answer.judge(claim, replies.get(&position))))
+    };
+    claims.iter().enumerate().map(judge).collect()
+}
+
+/// What comes of a claim, if there is time to come to its end.
+fn in_time(claim: &Claim, judge: impl FnOnce() -> AssertionResult) -> AssertionResult {
+    let judged = if is_over() { None } else { Some(judge()) };
+    judged.filter(|_| !is_over()).unwrap_or_else(|| result_of(claim, Outcome::Errored, no_time(), Some(Blame::Suite)))
 }
 
 /// Evaluates the claims of a case with checkpoints over a whole dialogue. At least one turn was answered.
@@ -107,19 +119,20 @@ pub fn evaluate_dialogue(
     cut_short: bool,
 ) -> Vec<AssertionResult> {
     let open_end = transcript.open_end.as_deref().or(cut_short.then_some("the dialogue was cut short"));
-    let answer = |turn| Answer::new(turn, &transcript.tool_calls, open_end);
+    let arguments = ReadArguments::default();
+    let answer = |turn| Answer::new(turn, &transcript.tool_calls, &arguments, open_end);
     let answers: Vec<Answer<'_>> = turns.iter().map(|turn| answer(&turn.output)).collect();
     let Some(last) = answers.last() else { return Vec::new() };
     let claims = claims.iter().enumerate();
-    let judged = claims.map(|(position, claim)| match claim.scope() {
+    let judge = |(position, claim): (usize, &Claim)| match claim.scope() {
         Scope::EveryAnswer => every(claim, &answers),
         Scope::LastAnswer if cut_short => skipped(claim, "the dialogue was cut short, so there is no last answer"),
         Scope::LastAnswer => last.judge(claim, replies.get(&position)),
         Scope::Tools => settled(claim, open_end, last.judge(claim, None)),
         Scope::Others if cut_short => skipped(claim, "the dialogue was cut short, so nobody was asked"),
         Scope::Others => settled(claim, open_end, last.judge(claim, replies.get(&position))),
-    });
-    judged.collect()
+    };
+    claims.map(|(position, claim)| in_time(claim, || judge((position, claim)))).collect()
 }
 
 /// What comes of a claim that has to hold of every answer: the first that breaks it is told, else the first that cannot be
@@ -195,6 +208,8 @@ impl Verdict {
 struct Answer<'a> {
     text: &'a str,
     calls: &'a [ToolCall],
+    /// Their arguments.
+    arguments: &'a ReadArguments,
     /// Why there may be more calls than these, if there may be.
     open_end: Option<&'a str>,
     /// The JSON in the answer, looked for once.
@@ -204,8 +219,8 @@ struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn new(text: &'a str, calls: &'a [ToolCall], open_end: Option<&'a str>) -> Self {
-        Self { text, calls, open_end, json: std::cell::OnceCell::new(), told: std::cell::Cell::new(0) }
+    fn new(text: &'a str, calls: &'a [ToolCall], arguments: &'a ReadArguments, open_end: Option<&'a str>) -> Self {
+        Self { text, calls, arguments, open_end, json: std::cell::OnceCell::new(), told: std::cell::Cell::new(0) }
     }
 
     fn tells_more(&self) -> bool {
@@ -345,14 +360,16 @@ impl Answer<'_> {
         let has_arguments = |given: Option<&Json>| {
             wanted.iter().all(|(key, value)| given.and_then(|given| given.get(key)) == Some(value))
         };
-        let called = || self.calls.iter().filter(|call| tools.iter().any(|tool| is_named(&call.name, tool)));
         let (mut fitting, mut unknown) = (Vec::new(), Vec::new());
-        for call in called() {
-            match call.params.read() {
-                _ if wanted.is_empty() => fitting.push(call),
+        for (position, call) in self.fitting(tools) {
+            if wanted.is_empty() {
+                fitting.push(call);
+                continue;
+            }
+            match &*self.arguments.of(position, call) {
                 Ok(given) if has_arguments(given.as_ref()) => fitting.push(call),
                 Ok(_) => {}
-                Err(why) => unknown.push(params::unknown(call, &why)),
+                Err(why) => unknown.push(params::unknown(call, why)),
             }
         }
         let more = self.open_end.is_none().then_some(unknown.len());
@@ -373,7 +390,7 @@ impl Answer<'_> {
         let tool = tools.join(" or ");
         let with = arguments.filter(|_| !wanted.is_empty()).map(Json::stringify);
         let reason = match (times, fitting.len(), with) {
-            (Times::ONCE_OR_MORE, _, Some(arguments)) if called().next().is_some() => {
+            (Times::ONCE_OR_MORE, _, Some(arguments)) if self.fitting(tools).next().is_some() => {
                 let nearest = self.nearest(tools, wanted);
                 format!("{tool:?} was called, but never with {}; the nearest call had {nearest}", clip(&arguments))
             }
@@ -442,6 +459,10 @@ impl Answer<'_> {
             }
             Some(Payload::Malformed(text)) => {
                 return Err(unevaluated(format!("the result of {tool:?} is no JSON: {}", clip(text))));
+            }
+            Some(Payload::Json(text)) if text.as_str().len() > JUDGED_BYTES => {
+                let length = text.as_str().len();
+                return Err(unevaluated(format!("the result of {tool:?} is too large to be judged: {length} bytes")));
             }
             Some(Payload::Json(text)) => text.parse(),
         };

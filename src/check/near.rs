@@ -28,6 +28,8 @@ const MAX_DIFFERENCES: usize = 3;
 /// Most calls of a tool that are shown, and most characters of the arguments of one.
 const MAX_CALLS: usize = 5;
 const MAX_ARGUMENTS: usize = 300;
+/// Longest arguments that are written anew, in bytes.
+const MAX_READ: usize = 64 << 10;
 
 /// What a text has in place of several wanted ones, any of which would do. `what`: how messages call the text.
 pub(super) fn of_text(wanted: &[&str], text: &str, what: &str) -> String {
@@ -102,6 +104,8 @@ pub(super) fn of_calls<'a>(calls: impl Iterator<Item = &'a ToolCall>) -> String 
 pub(super) fn arguments(call: &ToolCall) -> String {
     match &call.params {
         Arguments::None => String::new(),
+        // As it is written where that is long: reading it takes its time.
+        Arguments::Given(Payload::Json(text)) if text.as_str().len() > MAX_READ => clip(text.as_str(), MAX_ARGUMENTS),
         Arguments::Given(Payload::Json(text)) => clip(&text.parse().stringify(), MAX_ARGUMENTS),
         Arguments::Given(Payload::Malformed(text)) => clip(text, MAX_ARGUMENTS),
         Arguments::Unknown(_) => "not known".to_owned(),

@@ -4,20 +4,64 @@
 //! integers keep all their digits, and an object has the text of its JSON instead of `[object Object]`, which any object
 //! would equal.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::contract::Step;
 use super::near;
-use crate::conversation::ToolCall;
+use crate::conversation::{Payload, ToolCall};
 use crate::json::{Json, Value, number_text};
+use crate::limits::JUDGED_BYTES;
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
 use crate::suite::pattern::JsPattern;
-use crate::suite::template::{Data, value_text};
+use crate::suite::template::{Data, Unfilled, value_text};
+
+/// The arguments of tool calls, each read once, however many assertions are about it.
+#[derive(Default)]
+pub(super) struct ReadArguments {
+    /// By the positions of the calls.
+    kept: RefCell<HashMap<usize, Rc<Read>>>,
+    /// Bytes of their texts.
+    bytes: Cell<usize>,
+}
+
+/// What was read: an object or nothing, or why nobody can say.
+type Read = Result<Option<Json>, String>;
+
+impl ReadArguments {
+    /// Those of the call at a position.
+    pub(super) fn of(&self, position: usize, call: &ToolCall) -> Rc<Read> {
+        if let Some(read) = self.kept.borrow().get(&position) {
+            return Rc::clone(read);
+        }
+        let length = match call.params.given() {
+            Some(Payload::Json(text)) => text.as_str().len(),
+            Some(Payload::Malformed(text)) => text.len(),
+            None => 0,
+        };
+        if length > JUDGED_BYTES {
+            return Rc::new(Err(format!("are too large to be judged: {length} bytes")));
+        }
+        // What is read is many times as large as its text.
+        if self.bytes.get() + length > JUDGED_BYTES {
+            self.kept.borrow_mut().clear();
+            self.bytes.set(0);
+        }
+        self.bytes.set(self.bytes.get() + length);
+        let read = Rc::new(call.params.read());
+        self.kept.borrow_mut().insert(position, Rc::clone(&read));
+        read
+    }
+}
 
 /// Checks one entry.
-pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> Step {
-    let Some(call) = calls.iter().find(|call| call.name == entry.tool) else {
+pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], read: &ReadArguments, data: &Data) -> Step {
+    let found = calls.iter().enumerate().find(|(_, call)| call.name == entry.tool);
+    let Some((position, call)) = found else {
         return Step::Skipped(format!("{:?} was not called", entry.tool), Vec::new());
     };
-    let params = call.params.read();
+    let params = &*read.of(position, call);
     let actual = params.as_ref().ok().and_then(Option::as_ref).and_then(|params| params.get(&entry.param));
     let place = format!("{}.{}", entry.tool, entry.param);
     let step = match &entry.check {
@@ -44,8 +88,8 @@ pub(super) fn check(entry: &ParamAssertion, calls: &[ToolCall], data: &Data) -> 
             Step::of_match(matched, || format!("{place} should match /{pattern}/, but is {}", shown(actual)))
         }),
     };
-    match (step, &params) {
-        (Err(tokens), _) => Step::unresolved(tokens, data),
+    match (step, params) {
+        (Err(unfilled), _) => Step::unfilled(unfilled, data),
         (Ok(_), Err(why)) => Step::Errored(unknown(call, why)),
         (Ok(step), Ok(_)) => step,
     }
@@ -63,7 +107,7 @@ enum Expected {
 }
 
 impl Expected {
-    fn of(operand: &Operand, data: &Data) -> Result<Self, Vec<String>> {
+    fn of(operand: &Operand, data: &Data) -> Result<Self, Unfilled> {
         match operand {
             Operand::Text(template) => template.resolve(data).map(Self::Text),
             Operand::Json(template) => template.resolve(data).map(Self::Json),
@@ -106,16 +150,17 @@ fn one_of(place: &str, listed: &[Expected], actual: Option<&Json>) -> Step {
     })
 }
 
-fn all_of(operands: &[Operand], data: &Data) -> Result<Vec<Expected>, Vec<String>> {
+fn all_of(operands: &[Operand], data: &Data) -> Result<Vec<Expected>, Unfilled> {
     let mut expected = Vec::new();
     let mut unresolved = Vec::new();
     for operand in operands {
         match Expected::of(operand, data) {
             Ok(operand) => expected.push(operand),
-            Err(tokens) => unresolved.extend(tokens),
+            Err(Unfilled::Nowhere(tokens)) => unresolved.extend(tokens),
+            Err(Unfilled::TooLong) => return Err(Unfilled::TooLong),
         }
     }
-    if unresolved.is_empty() { Ok(expected) } else { Err(unresolved) }
+    if unresolved.is_empty() { Ok(expected) } else { Err(Unfilled::Nowhere(unresolved)) }
 }
 
 /// JavaScript's `String(value)`, but for objects and integers.

@@ -18,8 +18,9 @@ use crate::trace::{SpanId, TraceId};
 
 /// How often old spans are looked for.
 const SWEEP: Duration = Duration::from_secs(30);
-/// Longest arguments that are compared, in bytes.
+/// Longest arguments that are compared, in bytes, and most of all calls together: beyond, nothing is said of them.
 const MAX_COMPARED: usize = 64 << 10;
+const MAX_ALL_COMPARED: usize = 2 << 20;
 /// Most disagreements that are told of one call.
 const MAX_TOLD: usize = 10;
 
@@ -426,6 +427,7 @@ fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>
     for span in seen.into_iter().flatten() {
         told.push(format!("spans: seen but not claimed: {:?} ({})", span.name, span.call_id));
     }
+    let mut compared = 0;
     for (position, span) in &pairs {
         let call = &claimed[*position];
         if call.outcome.is_some() && span.outcome.is_some() && call.success() != span.success() {
@@ -439,7 +441,10 @@ fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>
         }
         let differs = match (&call.params, &span.params) {
             (Arguments::Given(Payload::Json(told)), Arguments::Given(Payload::Json(seen))) => {
-                told.as_str().len().max(seen.as_str().len()) <= MAX_COMPARED && told.parse() != seen.parse()
+                let (told_bytes, seen_bytes) = (told.as_str().len(), seen.as_str().len());
+                let is_short = told_bytes.max(seen_bytes) <= MAX_COMPARED;
+                compared += if is_short && told != seen { told_bytes + seen_bytes } else { 0 };
+                is_short && compared <= MAX_ALL_COMPARED && told != seen && told.parse() != seen.parse()
             }
             _ => false,
         };

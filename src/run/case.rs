@@ -9,6 +9,7 @@ use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::Clock;
 use super::gate::GateWatch;
+use super::judging::{Cost, judged};
 use super::script::{hooks, test};
 use super::{LogClosed, Shared, dynamic, key_of};
 use crate::check::framework::{Replies, Reply, questions};
@@ -18,15 +19,11 @@ use crate::event::{CaseRef, Payload};
 use crate::peer::agent::Backoff;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
-use crate::suite::assertion::Assertion;
-use crate::suite::claim::Claim;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Mode, Suite};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
-
-/// Longest answer that is judged on a runtime thread, in bytes: the JSON in it is read, patterns go over it.
-pub(super) const QUICK_BYTES: usize = 256 << 10;
+use crate::work::Undecided;
 
 /// The capability of agents that take files in pieces.
 const ATTACHMENTS: &str = "attachments";
@@ -286,11 +283,10 @@ async fn judge(
     let is_measured = !must_estimate(&exchange.transcript);
     // What was spent on a call without an answer is not estimated: nobody knows how far the agent came.
     let price = shared.price(exchange.model.as_deref()).filter(|_| is_measured || exchange.failure.is_none());
-    let is_slow = (price.is_some() && !is_measured)
-        || shared.schemas.is_slow(&exchange.transcript.tool_calls)
-        || loaded.case.assertions.iter().any(Assertion::is_slow)
-        || loaded.case.claims.iter().any(Claim::is_slow)
-        || exchange.transcript.response.len() > QUICK_BYTES;
+    let must_count = price.is_some() && !is_measured;
+    let cost = Cost::of_assertions(&loaded.case.assertions, &exchange.transcript)
+        .and(Cost::of_claims(&loaded.case.claims, &exchange.transcript))
+        .slow_if(must_count || shared.schemas.is_slow(&exchange.transcript.tool_calls));
     let judge = {
         let (loaded, data) = (loaded.clone(), Arc::clone(&shared.data));
         let (strict, all_assertions) = (shared.spec.strict, shared.spec.all_assertions);
@@ -321,17 +317,13 @@ async fn judge(
             check::judge(&loaded.case, exchange, &context)
         }
     };
-    if !is_slow {
-        return judge();
-    }
-    match tokio::task::spawn_blocking(judge).await {
-        Ok(result) => result,
-        Err(error) => {
-            let text = format!("the daemon failed while it judged this case: {error}");
-            let transcript = Transcript::default();
-            CaseResult::without_assertions(Outcome::Errored, Cause::Assertion, Blame::Daemon, text, transcript)
-        }
-    }
+    judged(shared, cost, judge).await.unwrap_or_else(|why| {
+        let (cause, text) = match why {
+            Undecided::Stopped => (Cause::Cancelled, "cancelled".to_owned()),
+            why => (Cause::Assertion, format!("this case was not judged: {why}")),
+        };
+        CaseResult::without_assertions(Outcome::Errored, cause, Blame::Daemon, text, Transcript::default())
+    })
 }
 
 /// Why the agent cannot be given the case, if it cannot.

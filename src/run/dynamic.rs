@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
 use super::call::{Call, call, for_traces};
-use super::case::{Loaded, QUICK_BYTES, Started};
+use super::case::{Loaded, Started};
 use super::clock::{Clock, fairly};
+use super::judging::{Cost, judged};
 use super::replay::digest_of_input;
 use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
@@ -19,11 +20,11 @@ use crate::conversation::{
 };
 use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
 use crate::peer::party::{Belongs, Silence};
-use crate::suite::claim::Claim;
-use crate::suite::{Dialogue, Mode};
+use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use crate::wire::party::{Input, NextInput};
+use crate::work::Undecided;
 
 /// What a dialogue needs to know of its case.
 pub(super) struct Drive<'a> {
@@ -98,7 +99,14 @@ pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
         ending = fairly(ending, &record.clock, &case.started.timeout.written);
     }
     record.transcript.duration = record.began.elapsed();
-    let assertions = assertions(case, &progress, &record, &ending, replies).await;
+    let assertions = match assertions(case, &progress, &record, &ending, replies).await {
+        Ok(assertions) => assertions,
+        Err(Undecided::Stopped) => {
+            ending = ending_of(Failure::Cancelled, None);
+            Vec::new()
+        }
+        Err(why) => vec![not_judged(&why)],
+    };
     let remarks = remarks(case.shared, &record.transcript).await;
     let strict = case.shared.spec.strict;
     Ok(judge_dialogue(progress, ending, record.transcript, record.warnings, assertions, remarks, strict))
@@ -145,18 +153,17 @@ async fn assertions(
     record: &Record,
     ending: &Ending,
     replies: Replies,
-) -> Vec<AssertionResult> {
+) -> Result<Vec<AssertionResult>, Undecided> {
     let claims = &case.loaded.case.claims;
     if claims.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let cut_short = ending.is_cut_short();
     let said: usize = progress.turns().iter().map(|turn| turn.output.len()).sum();
-    if !claims.iter().any(Claim::is_slow) && said <= QUICK_BYTES {
-        return evaluate_dialogue(claims, &record.transcript, progress.turns(), &replies, cut_short);
-    }
+    let cost = Cost::of_claims(claims, &record.transcript).with_more(said, claims.len());
     let (loaded, transcript, turns) = (case.loaded.clone(), record.transcript.clone(), progress.turns().to_vec());
-    off_the_runtime(move || evaluate_dialogue(&loaded.case.claims, &transcript, &turns, &replies, cut_short)).await
+    let judge = move || evaluate_dialogue(&loaded.case.claims, &transcript, &turns, &replies, cut_short);
+    judged(case.shared, cost, judge).await
 }
 
 /// What is to be said of the arguments of all tool calls.
@@ -165,14 +172,12 @@ async fn remarks(shared: &Shared, transcript: &Transcript) -> Remarks {
     if !schemas.know_any(&transcript.tool_calls) {
         return Remarks::default();
     }
-    if !schemas.is_slow(&transcript.tool_calls) {
-        return remarks_on_arguments(&transcript.tool_calls, &schemas, fails);
-    }
     let calls = transcript.tool_calls.clone();
-    let looked = tokio::task::spawn_blocking(move || remarks_on_arguments(&calls, &schemas, fails)).await;
-    looked.unwrap_or_else(|error| Remarks {
-        assertion: None,
-        warnings: vec![format!("arguments: the daemon failed while it looked at them: {error}")],
+    let cost = Cost::of_claims(&[], transcript).slow_if(schemas.is_slow(&calls));
+    let looked = judged(shared, cost, move || remarks_on_arguments(&calls, &schemas, fails)).await;
+    looked.unwrap_or_else(|why| Remarks {
+        assertion: fails.then(|| not_judged(&why)),
+        warnings: vec![format!("arguments: they were not looked at: {why}")],
     })
 }
 
@@ -351,7 +356,8 @@ async fn priced(
         return transcript;
     }
     let (conversation, mut estimated) = (progress.conversation().to_vec(), transcript.clone());
-    let added = tokio::task::spawn_blocking(move || {
+    let cost = Cost::of_claims(&[], &transcript).slow_if(true);
+    let added = judged(shared, cost, move || {
         add_cost(&mut estimated, &conversation, price);
         estimated
     });
@@ -437,7 +443,11 @@ async fn checkpoints(
         let waited = record.clock.take_waited();
         record.deadline += waited;
         belongs.deadline += waited;
-        let results = evaluated(case.loaded, position, transcript, replies).await;
+        let results = match evaluated(case, position, transcript, replies).await {
+            Ok(results) => results,
+            Err(Undecided::Stopped) => return Ok(Err(ending_of(Failure::Cancelled, None))),
+            Err(why) => vec![not_judged(&why)],
+        };
         match progress.look(position, results) {
             Err(ending) => return Ok(Err(ending)),
             Ok(true) => {
@@ -453,34 +463,26 @@ async fn checkpoints(
 
 /// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's to give.
 async fn evaluated(
-    loaded: &Loaded,
+    case: &Drive<'_>,
     position: usize,
     transcript: &Transcript,
     replies: Replies,
-) -> Vec<AssertionResult> {
-    let claims = match &loaded.case.mode {
-        Mode::Dynamic(dialogue) => dialogue.checkpoints[position].claims.clone(),
-        Mode::Single | Mode::Stubbed { .. } | Mode::Test(_) => Vec::new(),
-    };
-    if !claims.iter().any(Claim::is_slow) && transcript.response.len() <= QUICK_BYTES {
-        return evaluate(&claims, transcript, &replies);
-    }
-    let transcript = transcript.clone();
-    off_the_runtime(move || evaluate(&claims, &transcript, &replies)).await
+) -> Result<Vec<AssertionResult>, Undecided> {
+    let claims = case.dialogue.checkpoints[position].claims.clone();
+    let (cost, transcript) = (Cost::of_claims(&claims, transcript), transcript.clone());
+    judged(case.shared, cost, move || evaluate(&claims, &transcript, &replies)).await
 }
 
-/// Judges on a thread that is no runtime thread.
-async fn off_the_runtime(judge: impl FnOnce() -> Vec<AssertionResult> + Send + 'static) -> Vec<AssertionResult> {
-    tokio::task::spawn_blocking(judge).await.unwrap_or_else(|error| {
-        vec![AssertionResult {
-            name: "assertions".to_owned(),
-            outcome: Outcome::Errored,
-            reason: format!("the daemon failed while it judged them: {error}"),
-            hint: String::new(),
-            unresolved_tokens: Vec::new(),
-            blame: Some(Blame::Daemon),
-            written: None,
-            opinion: None,
-        }]
-    })
+/// What comes of assertions that nobody judged.
+fn not_judged(why: &Undecided) -> AssertionResult {
+    AssertionResult {
+        name: "assertions".to_owned(),
+        outcome: Outcome::Errored,
+        reason: format!("they were not judged: {why}"),
+        hint: String::new(),
+        unresolved_tokens: Vec::new(),
+        blame: Some(Blame::Daemon),
+        written: None,
+        opinion: None,
+    }
 }

@@ -12,6 +12,7 @@ mod clock;
 mod dynamic;
 mod gate;
 mod journal;
+mod judging;
 mod prepare;
 pub mod pulse;
 mod reach;

@@ -190,6 +190,21 @@ impl Assertion {
         }
     }
 
+    /// How many things it says, each of which is looked at by itself.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        match self {
+            Self::ToolsNotCalled(names) | Self::ToolsCalled(names) => names.len(),
+            Self::ToolsAcceptable(sets) => sets.iter().map(Vec::len).sum(),
+            Self::ToolParams(params) => params.len(),
+            Self::ResponseContains(texts) | Self::ResponseNotContains(texts) => texts.len(),
+            Self::ResponseContainsAny(groups) => groups.iter().map(Vec::len).sum(),
+            Self::ResponseMatches(patterns) => patterns.len(),
+            Self::ResponseNonEmpty { cop_outs } => cop_outs.len() + 1,
+            _ => 1,
+        }
+    }
+
     /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or counts tokens.
     #[must_use]
     pub fn is_slow(&self) -> bool {

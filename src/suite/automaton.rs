@@ -13,7 +13,8 @@ use regex_automata::nfa::thompson::{NFA, WhichCaptures};
 use regex_automata::{Input, MatchKind};
 use regex_syntax::hir::Hir;
 
-use super::pattern::{CPU_LIMIT, cpu_time};
+use super::pattern::CPU_LIMIT;
+use crate::work::{cpu_time, is_over};
 
 /// Memory for the states of one search, in bytes. What does not fit is forgotten and worked out again. An automaton of
 /// which not even a few states fit takes more.
@@ -58,10 +59,10 @@ impl Deadline {
         Self(cpu_time().saturating_add(CPU_LIMIT))
     }
 
-    /// Whether it is over.
+    /// Whether it is over, or the work that it belongs to.
     #[must_use]
     pub fn has_passed(&self) -> bool {
-        cpu_time() > self.0
+        cpu_time() > self.0 || is_over()
     }
 }
 

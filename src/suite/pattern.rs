@@ -16,7 +16,8 @@ use std::time::Duration;
 use rquickjs::context::intrinsic::{RegExp, RegExpCompiler};
 use rquickjs::function::{Constructor, This};
 use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime};
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::work::{cpu_time, is_over};
 
 /// CPU time of the thread that one match may take, whatever the language of the pattern.
 pub const CPU_LIMIT: Duration = Duration::from_millis(250);
@@ -218,7 +219,7 @@ impl Engine {
         let deadline = Rc::new(Deadline::default());
         let shared = Rc::clone(&deadline);
         runtime.set_interrupt_handler(Some(Box::new(move || {
-            shared.passed.set(shared.passed.get() || cpu_time() > shared.at.get());
+            shared.passed.set(shared.passed.get() || cpu_time() > shared.at.get() || is_over());
             shared.passed.get()
         })));
         let context = Context::custom::<(RegExpCompiler, RegExp)>(&runtime)?;
@@ -311,11 +312,6 @@ impl Engine {
         let longest_other = ends.iter().rposition(|end| cpu_time() > self.deadline.at.get() || !fails_alike(*end))?;
         Some(longest_other + 1)
     }
-}
-
-/// CPU time this thread has used.
-pub(super) fn cpu_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// A pattern in a message, between slashes as JavaScript writes it.

@@ -3,7 +3,10 @@
 //! A text is split once, when the file is read; tokens are replaced when a case is judged. What came out of a token is
 //! never scanned again.
 
+use std::borrow::Cow;
+
 use crate::json::{Json, Value, number_text};
+use crate::limits::TEMPLATE_TEXT_BYTES;
 
 /// What tokens stand for.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +27,15 @@ pub struct Template {
 enum Part {
     Text(String),
     Token(Token),
+}
+
+/// Why the tokens of a text are not replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfilled {
+    /// These, as written, lead nowhere.
+    Nowhere(Vec<String>),
+    /// The text would have more than [`TEMPLATE_TEXT_BYTES`].
+    TooLong,
 }
 
 /// One token.
@@ -88,20 +100,29 @@ impl Template {
     /// The text with its tokens replaced.
     ///
     /// # Errors
-    /// The tokens that lead nowhere, as written: one of them makes the whole text unresolved.
-    pub fn resolve(&self, data: &Data) -> Result<String, Vec<String>> {
+    /// When a token leads nowhere, which makes the whole text unresolved, or too long a text would come of it.
+    pub fn resolve(&self, data: &Data) -> Result<String, Unfilled> {
         let mut text = String::new();
         let mut unresolved = Vec::new();
         for part in &self.parts {
             match part {
                 Part::Text(part) => text.push_str(part),
                 Part::Token(token) => match token.look_up(data) {
-                    Some(value) => text.push_str(&value_text(value)),
+                    Some(value) => {
+                        let value = match &value.value {
+                            Value::String(text) => Cow::Borrowed(text.as_str()),
+                            _ => Cow::Owned(value_text(value)),
+                        };
+                        if text.len() + value.len() > TEMPLATE_TEXT_BYTES {
+                            return Err(Unfilled::TooLong);
+                        }
+                        text.push_str(&value);
+                    }
                     None => unresolved.push(token.written.clone()),
                 },
             }
         }
-        if unresolved.is_empty() { Ok(text) } else { Err(unresolved) }
+        if unresolved.is_empty() { Ok(text) } else { Err(Unfilled::Nowhere(unresolved)) }
     }
 
     /// Its tokens, repeats included.
@@ -229,11 +250,12 @@ impl JsonTemplate {
     /// The value with the tokens in its texts replaced by text.
     ///
     /// # Errors
-    /// The tokens that lead nowhere, as written.
-    pub fn resolve(&self, data: &Data) -> Result<Json, Vec<String>> {
+    /// When tokens lead nowhere, or too long a text would come of them, in all texts together.
+    pub fn resolve(&self, data: &Data) -> Result<Json, Unfilled> {
         let mut unresolved = Vec::new();
-        let resolved = resolve_in(&self.0, data, &mut unresolved);
-        if unresolved.is_empty() { Ok(resolved) } else { Err(unresolved) }
+        let mut left = TEMPLATE_TEXT_BYTES;
+        let resolved = resolve_in(&self.0, data, &mut unresolved, &mut left)?;
+        if unresolved.is_empty() { Ok(resolved) } else { Err(Unfilled::Nowhere(unresolved)) }
     }
 }
 
@@ -255,23 +277,34 @@ impl JsonTemplate {
     }
 }
 
-fn resolve_in(json: &Json, data: &Data, unresolved: &mut Vec<String>) -> Json {
+fn resolve_in(json: &Json, data: &Data, unresolved: &mut Vec<String>, left: &mut usize) -> Result<Json, Unfilled> {
     let value = match &json.value {
-        Value::String(text) => match Template::parse(text).resolve(data) {
-            Ok(text) => Value::String(text),
-            Err(tokens) => {
-                unresolved.extend(tokens);
-                Value::Null
+        Value::String(text) => {
+            let template = Template::parse(text);
+            match template.resolve(data) {
+                Ok(text) => {
+                    let replaced = if template.tokens().next().is_some() { text.len() } else { 0 };
+                    *left = left.checked_sub(replaced).ok_or(Unfilled::TooLong)?;
+                    Value::String(text)
+                }
+                Err(Unfilled::Nowhere(tokens)) => {
+                    unresolved.extend(tokens);
+                    Value::Null
+                }
+                Err(Unfilled::TooLong) => return Err(Unfilled::TooLong),
             }
-        },
-        Value::Array(items) => Value::Array(items.iter().map(|item| resolve_in(item, data, unresolved)).collect()),
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(|item| resolve_in(item, data, unresolved, left));
+            Value::Array(items.collect::<Result<_, _>>()?)
+        }
         Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| (key.clone(), resolve_in(value, data, unresolved)));
-            Value::Object(members.collect())
+            let member = |(key, value): &(String, Json)| Ok((key.clone(), resolve_in(value, data, unresolved, left)?));
+            Value::Object(members.iter().map(member).collect::<Result<_, _>>()?)
         }
         other => other.clone(),
     };
-    Json { line: json.line, value }
+    Ok(Json { line: json.line, value })
 }
 
 #[cfg(test)]
@@ -283,7 +316,7 @@ mod tests {
     fn many_tokens_are_each_looked_at_once() {
         let text = "{{seed:a}}".repeat(300_000);
         let unresolved = Template::parse(&text).resolve(&Data::default()).expect_err("there is no seed");
-        assert_eq!(unresolved.len(), 300_000);
+        assert!(matches!(unresolved, Unfilled::Nowhere(tokens) if tokens.len() == 300_000));
     }
 
     #[test]
@@ -294,7 +327,7 @@ mod tests {
         assert_eq!(resolve("{{seed:a.b}} {{other}}").as_deref(), Ok("[7,null] {{other}}"));
         assert_eq!(
             resolve("x{{seed:a.b[1]}}{{snapshot:q}}"),
-            Err(vec!["{{seed:a.b[1]}}".to_owned(), "{{snapshot:q}}".to_owned()])
+            Err(Unfilled::Nowhere(vec!["{{seed:a.b[1]}}".to_owned(), "{{snapshot:q}}".to_owned()]))
         );
         assert_eq!(resolve("{{seed:a.b").as_deref(), Ok("{{seed:a.b"));
     }

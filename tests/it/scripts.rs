@@ -113,15 +113,10 @@ fn no_text_ends_whoever_reads_it() {
     daemon.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);
     let mut daemon = Running::start(daemon);
     let url = format!("http://{}", daemon.address());
-    let names = |count: usize| (0..count).map(|number| format!("x{number}")).collect::<Vec<_>>();
     let texts = [
         format!("export default () => {}1", "typeof\u{a0}".repeat(400_000)),
-        format!("export default () => {}true", "!\u{2003}".repeat(300_000)),
-        format!("export default () => {};", vec!["a"; 45_000].join("+")),
         format!("namespace {}b {{ export const x = 1 }}\nexport default () => true", "a.".repeat(49_500)),
         format!("export default () => 1{};", "\u{a0}as\u{a0}any".repeat(200_000)),
-        names(10_000).iter().map(|name| format!("export const {name}=1;")).collect(),
-        format!("export default (a: any) => {};", vec!["a ? 1"; 20_000].join(" : ") + " : 2"),
     ];
     let agent = agent();
     place.write("t.jsonl", &suite(&["a"]));
@@ -129,11 +124,8 @@ fn no_text_ends_whoever_reads_it() {
         place.write("scripts/a.ts", text);
         place.write("tools.ts", text);
         // Whatever comes of it, somebody is there to say it: the client that packs it, and the daemon that reads it again.
-        for more in [&["-q"][..], &["--registry", "tools.ts"]] {
-            let args = [&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url][..], more].concat();
-            let ended = place.run(&args);
-            assert!(ended.code.is_some_and(|code| (0..=4).contains(&code)), "{number} {args:?}: {ended:?}");
-        }
+        let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url, "--registry", "tools.ts"]);
+        assert!(ended.code.is_some_and(|code| (0..=4).contains(&code)), "{number}: {ended:?}");
     }
     place.write("scripts/a.ts", "export default () => true");
     let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url]);

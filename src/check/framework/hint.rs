@@ -53,22 +53,24 @@ impl Answer<'_> {
 
     /// What the call had whose arguments come nearest to the wanted ones, the first of several.
     pub(super) fn nearest(&self, tools: &[String], wanted: &[(String, Json)]) -> String {
-        let equal = |call: &&ToolCall| {
-            let given = call.params.read().ok().flatten();
-            let is_equal =
-                |(key, value): &&(String, Json)| given.as_ref().and_then(|given| given.get(key)) == Some(value);
+        let equal = |(position, call): &(usize, &ToolCall)| {
+            let read = self.arguments.of(*position, call);
+            let given = read.as_ref().as_ref().ok().and_then(Option::as_ref);
+            let is_equal = |(key, value): &&(String, Json)| given.and_then(|given| given.get(key)) == Some(value);
             wanted.iter().filter(is_equal).count()
         };
-        let calls: Vec<&ToolCall> = self.fitting(tools).collect();
-        let nearest = calls.into_iter().rev().max_by_key(equal).map(near::arguments);
+        let calls: Vec<(usize, &ToolCall)> = self.fitting(tools).collect();
+        let nearest = calls.into_iter().rev().max_by_key(equal).map(|(_, call)| near::arguments(call));
         nearest.filter(|arguments| !arguments.is_empty()).unwrap_or_else(|| "no arguments".to_owned())
     }
 
     fn calls_of(&self, tools: &[String]) -> String {
-        near::of_calls(self.fitting(tools))
+        near::of_calls(self.fitting(tools).map(|(_, call)| call))
     }
 
-    fn fitting(&self, tools: &[String]) -> impl Iterator<Item = &ToolCall> {
-        self.calls.iter().filter(|call| tools.iter().any(|tool| is_named(&call.name, tool)))
+    /// The calls of one of these tools, with their positions.
+    pub(super) fn fitting(&self, tools: &[String]) -> impl Iterator<Item = (usize, &ToolCall)> {
+        let calls = self.calls.iter().enumerate();
+        calls.filter(|(_, call)| tools.iter().any(|tool| is_named(&call.name, tool)))
     }
 }

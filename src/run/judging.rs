@@ -1,0 +1,87 @@
+//! Judges apart from the runtime what may take its time: patterns, large answers, many assertions.
+
+use super::Shared;
+use super::dynamic::size_of_turn;
+use crate::conversation::Transcript;
+use crate::limits::JUDGING_CPU;
+use crate::suite::assertion::Assertion;
+use crate::suite::claim::Claim;
+use crate::work::{Undecided, Work, off_the_runtime};
+
+/// Most bytes of an answer and its tool calls that are judged on a runtime thread, and most steps of all assertions over them.
+const QUICK_BYTES: usize = 64 << 10;
+const QUICK_STEPS: usize = 4 << 20;
+/// Memory that a pattern may take whatever its text is, and for each byte of it.
+const PATTERN_MEMORY: usize = 32 << 20;
+const MEMORY_PER_BYTE: usize = 32;
+/// How many times its text JSON takes when it is read.
+const JSON_MEMORY: usize = 10;
+
+/// What judging some assertions may take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cost {
+    is_slow: bool,
+    steps: usize,
+    bytes: usize,
+}
+
+impl Cost {
+    /// That of assertions of the contract.
+    pub(super) fn of_assertions(assertions: &[Assertion], transcript: &Transcript) -> Self {
+        let is_slow = assertions.iter().any(Assertion::is_slow);
+        Self::of(is_slow, assertions.iter().map(Assertion::entries).sum(), transcript)
+    }
+
+    /// That of assertions of the framework.
+    pub(super) fn of_claims(claims: &[Claim], transcript: &Transcript) -> Self {
+        Self::of(claims.iter().any(Claim::is_slow), claims.len(), transcript)
+    }
+
+    fn of(is_slow: bool, entries: usize, transcript: &Transcript) -> Self {
+        let bytes = size_of_turn(transcript);
+        let size = bytes + 64 * transcript.tool_calls.len();
+        Self { is_slow, steps: entries.saturating_mul(size), bytes }
+    }
+
+    /// The same, with what else was said.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            is_slow: self.is_slow || other.is_slow,
+            steps: self.steps.saturating_add(other.steps),
+            bytes: self.bytes.max(other.bytes),
+        }
+    }
+
+    /// The same, with so many bytes more to look at for each of so many assertions.
+    pub(super) fn with_more(self, bytes: usize, entries: usize) -> Self {
+        let steps = self.steps.saturating_add(bytes.saturating_mul(entries));
+        Self { steps, bytes: self.bytes.max(bytes), ..self }
+    }
+
+    /// What takes its time whatever is looked at.
+    pub(super) const fn slow_if(self, is_slow: bool) -> Self {
+        Self { is_slow: self.is_slow || is_slow, ..self }
+    }
+
+    /// Bytes of memory, as far as anybody can tell.
+    const fn memory(&self) -> usize {
+        let (fixed, each) = if self.is_slow { (PATTERN_MEMORY, MEMORY_PER_BYTE) } else { (0, JSON_MEMORY) };
+        fixed.saturating_add(self.bytes.saturating_mul(each))
+    }
+}
+
+/// Judges, on a runtime thread only what takes no time.
+///
+/// # Errors
+/// When nothing came of it: the run was cancelled, or the daemon failed.
+pub(super) async fn judged<T: Send + 'static>(
+    shared: &Shared,
+    cost: Cost,
+    judge: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Undecided> {
+    if !cost.is_slow && cost.bytes <= QUICK_BYTES && cost.steps <= QUICK_STEPS {
+        return Ok(judge());
+    }
+    let work = Work { owner: &shared.run_id, cpu: JUDGING_CPU, memory: cost.memory() };
+    off_the_runtime(work, &shared.control.cancel, judge).await
+}
