@@ -183,7 +183,7 @@ limits! {
         "scripts of one run that work at the same time, each in its process",
         "the processors are shared, and other runs have processes of their own",
         "the script waits, which is not its time";
-    SCRIPTS_WAITING: usize = 16, count;
+    SCRIPTS_WAITING: usize = 32, count;
         "scripts of one run that wait for agents or validators, each in its process",
         "a process takes a few megabytes",
         "the next script waits, which is not its time";
