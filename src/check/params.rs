@@ -198,3 +198,27 @@ fn shorten(text: &str) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Arguments, JsonText, ToolCall};
+    use crate::suite::template::Template;
+
+    /// Not a matter of seconds: reading them for each entry would take hours.
+    #[test]
+    fn arguments_are_read_once() {
+        let members: String = (0..200_000).map(|number| format!("\"k{number}\": {number}, ")).collect();
+        let text = format!("{{{members}\"city\": \"Paris\"}}");
+        let params = Arguments::Given(Payload::Json(JsonText::new(text).expect("JSON")));
+        let (call_id, name) = ("1".to_owned(), "get".to_owned());
+        let call = ToolCall { call_id, name, params, outcome: None, duration: None, turn: 0 };
+        let check = ParamCheck::Equals(Operand::Text(Template::parse("Paris")));
+        let entry = ParamAssertion { tool: "get".to_owned(), param: "city".to_owned(), check };
+        let read = ReadArguments::default();
+        for _ in 0..20_000 {
+            let step = super::check(&entry, std::slice::from_ref(&call), &read, &Data::default());
+            assert!(matches!(step, Step::Holds));
+        }
+    }
+}

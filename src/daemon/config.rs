@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::limits::MAX_DEATHS;
 use crate::peer::target::AllowedTargets;
 use crate::plan::AGENT_GONE_AFTER;
 use crate::script::pool::Limits;
@@ -72,6 +73,8 @@ pub struct Config {
     pub span_wait: Duration,
     /// How long nobody may answer at an agent's address during a run before the run ends.
     pub agent_gone_after: Duration,
+    /// How many daemons may die while a run is going on, before it is gone on with no more.
+    pub max_deaths: u32,
     /// Which log lines are written, in the syntax of `RUST_LOG`.
     pub log: String,
     /// How log lines are written.
@@ -103,6 +106,7 @@ impl Config {
             capture_content: captures_content().unwrap_or(false),
             span_wait: SPAN_WAIT,
             agent_gone_after: AGENT_GONE_AFTER,
+            max_deaths: MAX_DEATHS,
             log: "info".to_owned(),
             log_format: LogFormat::Text,
         }
@@ -201,6 +205,7 @@ struct File {
     capture_content: Option<bool>,
     span_wait: Option<String>,
     agent_gone_after: Option<String>,
+    max_deaths: Option<u32>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -328,6 +333,7 @@ pub fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, ConfigE
         let problem = || format!("{patience:?} is no duration of at most a day; write it like 10s");
         config.agent_gone_after = time.ok_or_else(|| value("agent_gone_after", problem()))?;
     }
+    config.max_deaths = file.max_deaths.unwrap_or(config.max_deaths);
     config.log = overrides.log.or(file.log).unwrap_or(config.log);
     config.log_format = overrides.log_format.or(file.log_format).unwrap_or(config.log_format);
     if config.max_parallel_runs == 0 || config.keep_runs == 0 {

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
+use super::suspects::Suspects;
 use crate::bundle::{BundleError, MAX_HELD_BYTES};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
@@ -73,6 +74,7 @@ pub struct Manager {
     trace_url: Option<String>,
     capture_content: bool,
     agent_gone_after: Duration,
+    suspects: Suspects,
     span_style: Style,
 }
 
@@ -121,6 +123,9 @@ pub enum CreateError {
     /// The agent is not known, or must not be dialled.
     #[error(transparent)]
     Agent(#[from] DirectoryError),
+    /// The scripts or the tool registry could not be read, which is not their fault.
+    #[error("scripts cannot be read now: {0}")]
+    Reading(String),
     /// The run cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -130,9 +135,6 @@ pub enum CreateError {
     /// Too many runs wait.
     #[error("{WAITING_RUNS} runs wait already, which is the most there can be")]
     TooManyWait,
-    /// The scripts or the tool registry could not be read, which is not their fault.
-    #[error("scripts cannot be read now: {0}")]
-    Reading(String),
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
@@ -177,6 +179,7 @@ impl Manager {
             trace_url: config.trace_url.clone(),
             capture_content: config.capture_content,
             agent_gone_after: config.agent_gone_after,
+            suspects: Suspects::new(config.max_deaths),
             span_style: config.span_style,
         }
     }
@@ -466,6 +469,21 @@ impl Manager {
             }
             (permit, self.store.run(&run_id).await?, None)
         };
+        // It may be what daemons die of, from the moment when its bundle is opened.
+        match self.suspects.enter(&self.store, &run_id, &control).await? {
+            Ok(going) => {
+                let went = self.open_and_execute(run, parts, control).await;
+                going.leave().await;
+                went
+            }
+            Err(deaths) => {
+                self.give_up(run, &format!("it was running at {deaths} deaths of the daemon")).await?;
+                self.store.leaves(&run_id, true).await
+            }
+        }
+    }
+
+    async fn open_and_execute(&self, run: Run, parts: Option<Parts>, control: Control) -> Result<(), StoreError> {
         let parts = match parts {
             Some(parts) => parts,
             None => match self.assemble(&run.spec).await {
@@ -475,7 +493,7 @@ impl Manager {
         };
         let (done, grouper) = self.done(&run).await?;
         if done.events > 0 {
-            tracing::info!(run = %run_id, finished = done.finished.len(), "a run goes on");
+            tracing::info!(run = %run.run_id, finished = done.finished.len(), "a run goes on");
         }
         Box::pin(self.execute(run, parts, done, grouper, control)).await
     }

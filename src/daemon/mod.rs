@@ -18,6 +18,7 @@ mod places;
 mod receiver;
 mod runs;
 pub mod status;
+mod suspects;
 mod watch;
 
 use std::os::unix::fs::DirBuilderExt as _;

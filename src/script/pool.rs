@@ -297,8 +297,8 @@ impl Share {
 
     /// Places to work: one of the run, and one to begin.
     async fn turn(&self) -> Places<'_> {
-        let _working = self.working.acquire().await.ok();
-        Places { _working, permit: self.pool.permits.acquire().await.ok() }
+        let working = self.working.acquire().await.ok();
+        Places { _working: working, permit: self.pool.permits.acquire().await.ok() }
     }
 }
 

@@ -54,6 +54,11 @@ struct Module {
     places: Vec<([u32; 2], [u32; 2])>,
 }
 
+/// The JavaScript of modules as JSON texts, by path.
+type Codes = BTreeMap<String, Box<RawValue>>;
+/// What the import specifiers of modules stand for, by path.
+type Specifiers = BTreeMap<String, BTreeMap<String, String>>;
+
 /// What is needed of scripts while they are read: the bytes at a path below `scripts/`.
 pub type LookUp<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
@@ -179,7 +184,7 @@ impl Scripts {
 
     /// The modules that a script needs, itself included: code and imports by path.
     #[must_use]
-    pub fn closure(&self, path: &str) -> (BTreeMap<String, Box<RawValue>>, BTreeMap<String, BTreeMap<String, String>>) {
+    pub fn closure(&self, path: &str) -> (Codes, Specifiers) {
         let (mut modules, mut imports) = (BTreeMap::new(), BTreeMap::new());
         let mut open = vec![path];
         while let Some(path) = open.pop() {

@@ -139,8 +139,11 @@ impl Database {
             first.close().await?;
         }
         let connections = Connections::open(url, is_sqlite).await?;
-        let migrations =
-            [("runs", include_str!("migrations/0001_runs.sql")), ("heads", include_str!("migrations/0002_heads.sql"))];
+        let migrations = [
+            ("runs", include_str!("migrations/0001_runs.sql")),
+            ("heads", include_str!("migrations/0002_heads.sql")),
+            ("deaths", include_str!("migrations/0003_deaths.sql")),
+        ];
         let migrations = (1..).zip(migrations).map(|(version, (name, sql))| {
             Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
         });
@@ -346,6 +349,7 @@ impl Database {
                     for sql in [
                         "DELETE FROM events WHERE run_id = $1",
                         "DELETE FROM cases WHERE run_id = $1",
+                        "DELETE FROM deaths WHERE run_id = $1",
                         "DELETE FROM runs WHERE run_id = $1",
                     ] {
                         sqlx::query(sql).bind(run_id.clone()).execute(&mut *transaction).await?;
@@ -447,7 +451,7 @@ impl Database {
     }
 
     /// All rows that a question has for an answer: few, and small ones.
-    async fn rows(&self, sql: impl Into<String>, values: Vec<Value>) -> Result<Vec<AnyRow>, StoreError> {
+    pub(super) async fn rows(&self, sql: impl Into<String>, values: Vec<Value>) -> Result<Vec<AnyRow>, StoreError> {
         let sql = sql.into();
         self.connections
             .reading
@@ -468,7 +472,7 @@ impl Database {
     }
 
     /// Changes something small.
-    async fn change(&self, sql: &'static str, values: &[&str]) -> Result<(), StoreError> {
+    pub(super) async fn change(&self, sql: &'static str, values: &[&str]) -> Result<(), StoreError> {
         let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
         self.connections
             .writing
@@ -485,7 +489,7 @@ impl Database {
 }
 
 /// A value of a question.
-enum Value {
+pub(super) enum Value {
     Text(String),
     Int(i64),
 }
@@ -621,7 +625,7 @@ fn places(rows: usize, columns: usize) -> String {
 }
 
 /// A value of a row; one of another type stands there only in a file that is not ours.
-fn get<'r, T>(row: &'r AnyRow, column: usize) -> Result<T, StoreError>
+pub(super) fn get<'r, T>(row: &'r AnyRow, column: usize) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, sqlx::Any> + sqlx::Type<sqlx::Any>,
 {

@@ -10,6 +10,7 @@
 pub mod bundles;
 mod connections;
 mod database;
+mod deaths;
 pub mod guard;
 mod live;
 mod writer;

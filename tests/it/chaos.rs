@@ -124,9 +124,11 @@ fn kill(kills: usize, count: usize, store: Option<&str>) {
 
     let home = place.path().join("chaos");
     std::fs::create_dir_all(&home).expect("a folder");
+    // None of them dies of the run.
+    std::fs::write(home.join("forge.toml"), "max_deaths = 1000000").expect("a file");
     let start = |address: &str| {
         let mut daemon = command(DAEMON, &home);
-        daemon.args(["--listen", address, "--data-dir", "data"]);
+        daemon.args(["--listen", address, "--data-dir", "data", "--config", "forge.toml"]);
         daemon.args(store.map(|url| ["--store", url]).into_iter().flatten());
         let mut daemon = Running::start(daemon);
         let address = daemon.address();

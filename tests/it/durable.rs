@@ -168,6 +168,44 @@ fn runs_that_are_not_to_go_on() {
     assert!(ended.stderr.contains("configured not to go on"), "{}", ended.stderr);
 }
 
+/// A run may be what daemons die of: after three deaths it is gone on with no more, and the others are. Daemons that are told to stop have
+/// not died.
+#[test]
+fn a_run_that_daemons_die_of() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(r#"{"replies": [{"on": "*", "events": [{"wait_ms": 600000}, {"text": "o"}]}]}"#);
+    let (_other, other) = place.agent(AGENT);
+    place.write("forge.toml", "drain = '100ms'");
+    place.write("t.jsonl", &cases("x", 1));
+    let daemon = |listen: &str| {
+        let mut daemon = command(DAEMON, place.path());
+        daemon.args(["--listen", listen, "--data-dir", "data", "--config", "forge.toml"]);
+        let mut daemon = Running::start(daemon);
+        let address = daemon.address();
+        (daemon, address)
+    };
+    let (mut running, address) = daemon("127.0.0.1:0");
+    let url = format!("http://{address}");
+    let run = start(&place, &url, &agent, "t.jsonl", &[]);
+    let is_running = || {
+        (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            runs(&place, &url, &["show", &run]).contains("running")
+        })
+    };
+    for signal in ["KILL", "TERM", "TERM", "KILL", "TERM", "KILL"] {
+        assert!(is_running(), "before {signal}: {}", runs(&place, &url, &["show", &run]));
+        std::thread::sleep(Duration::from_millis(300));
+        running.signal(signal);
+        running.end();
+        (running, _) = daemon(&address);
+    }
+    let shown = runs(&place, &url, &["show", &run]);
+    assert!(shown.contains("errored") && shown.contains("it was running at 3 deaths of the daemon"), "{shown}");
+    let next = place.run(&["run", "t.jsonl", "-n", &other, "--daemon", &url]);
+    assert_eq!(next.code, Some(0), "{}{}", next.stdout, next.stderr);
+}
+
 /// A store that cannot be used keeps the daemon from starting, and one line says why.
 #[test]
 fn stores_that_cannot_be_used() {

@@ -3,6 +3,7 @@
 //! - `engine`: the engine against scripted agents over an in-memory pipe, with paused time
 //! - `gone_agents`: an agent that dies in the middle of a run
 //! - `http`, `http_requests`: agents that are HTTP endpoints and what they are asked, and snapshots from one
+//! - `judging`: assertions that take long, and texts that would be long
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
@@ -46,6 +47,7 @@ mod generators;
 mod gone_agents;
 mod http;
 mod http_requests;
+mod judging;
 mod large;
 mod modules;
 mod plain;

@@ -1,0 +1,77 @@
+//! Judging that takes long: it ends, by itself and with its run, and costs nobody else anything.
+
+use std::time::{Duration, Instant};
+
+use crate::processes::{Place, Running};
+
+/// Patterns that never end, each another one.
+fn endless(count: usize) -> String {
+    let patterns: Vec<String> = (0..count).map(|number| format!("\"(a+)+{number}$\"")).collect();
+    patterns.join(", ")
+}
+
+fn agent(place: &Place) -> (Running, String) {
+    place.agent(&format!(r#"{{"replies": [{{"on": "*", "events": [{{"text": "{}!"}}]}}]}}"#, "a".repeat(20_000)))
+}
+
+fn suite(cases: usize, patterns: usize) -> String {
+    let patterns = endless(patterns);
+    let case = |number| {
+        format!(
+            r#"{{"id": "c{number}", "description": "d", "input": {{"message": "hi"}}, "expect": {{"responseMatches": [{patterns}]}}}}"#
+        )
+    };
+    format!("[{}]", (0..cases).map(case).collect::<Vec<_>>().join(","))
+}
+
+/// The patterns of all cases together would take a quarter of an hour of CPU time.
+#[test]
+fn judging_ends_with_its_run() {
+    let place = Place::new();
+    let (_agent, agent) = agent(&place);
+    let (daemon, url) = place.daemon();
+    place.write("bomb.golden.json", &suite(30, 120));
+    place.write("plain.golden.json", &suite(3, 1).replace("(a+)+0$", "a!$"));
+    let args = ["run", "bomb.golden.json", "-n", &agent, "--daemon", &url, "--all-assertions", "--parallel", "30"];
+    let bomb = place.run(&[&args[..], &["--detach"]].concat());
+    assert_eq!(bomb.code, Some(0), "{}", bomb.stderr);
+    let bomb = bomb.stdout.trim();
+    std::thread::sleep(Duration::from_secs(2));
+    // Another user's patterns are looked at beside them.
+    let plain = place.run(&["run", "plain.golden.json", "-n", &agent, "--daemon", &url]);
+    assert_eq!(plain.code, Some(0), "{}{}", plain.stdout, plain.stderr);
+    let cancelled = place.run(&["runs", "cancel", bomb, "--daemon", &url]);
+    assert_eq!(cancelled.code, Some(0), "{}", cancelled.stderr);
+    let began = Instant::now();
+    while !place.run(&["runs", "show", bomb, "--daemon", &url]).stdout.contains("cancelled") {
+        assert!(began.elapsed() < Duration::from_secs(30), "the run goes on");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    daemon.signal("TERM");
+    assert_eq!(daemon.end_within(Duration::from_secs(30)).code, Some(0));
+}
+
+/// What tokens stand for is bounded before it is put together: these would make texts of 2 GB, of what is some 100 kB in the files.
+#[test]
+fn tokens_stand_for_so_much_at_most() {
+    let place = Place::new();
+    let (_agent, agent) = agent(&place);
+    place.write(
+        "evals/seed-manifest.json",
+        &format!(r#"{{"long": "{}", "list": ["{}"]}}"#, "x".repeat(100_000), "y".repeat(50_000)),
+    );
+    let long = "{{seed:long}}".repeat(20_000);
+    for expect in [
+        format!(r#"{{"responseContains": ["{long}"]}}"#),
+        format!(r#"{{"responseNotContains": ["{long}"]}}"#),
+        format!(r#"{{"responseContainsAny": [["zzz", "{}"]]}}"#, "{{seed:list}}".repeat(20_000)),
+    ] {
+        let case = format!(r#"[{{"id": "c", "description": "d", "input": {{"message": "hi"}}, "expect": {expect}}}]"#);
+        place.write("evals/t.golden.json", &case);
+        let ended = place.run(&["run", "evals/t.golden.json", "-n", &agent, "-o", "r.jsonl"]);
+        let told = std::fs::read_to_string(place.path().join("r.jsonl")).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_str(told.lines().next().unwrap_or_default()).unwrap_or_default();
+        assert_eq!((ended.code, &told["blame"]), (Some(3), &"suite".into()), "{ended:?}");
+        assert!(told["error"].as_str().is_some_and(|why| why.contains("too long once its tokens")), "{told}");
+    }
+}
