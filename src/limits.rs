@@ -135,7 +135,7 @@ limits! {
         "threads for work whose size others choose, such as judging",
         "the system shares the processors among them, and prefers the runtime to them",
         "it waits, and those who have some take turns";
-    WORK_AT_ONCE: usize = 8, count;
+    WORK_AT_ONCE: usize = 4, count;
         "pieces of such work that are done at the same time for one run",
         "the others find threads, too",
         "it waits for the run's own";

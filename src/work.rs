@@ -41,6 +41,8 @@ use crate::limits::{WORK_AT_ONCE, WORK_MEMORY, WORK_THREADS, WORK_WAITING};
 
 /// What takes longer goes on at the lowest priority.
 const LONG: Duration = Duration::from_millis(250);
+/// Memory that is not counted, in bytes.
+const LITTLE: usize = 8 << 20;
 /// Stack of a thread, in bytes.
 const STACK: usize = 4 << 20;
 /// How much lower the priority of these threads is than that of the runtime, and that of what takes long.
@@ -91,7 +93,9 @@ pub async fn off_the_runtime<T: Send + 'static>(
         // Nobody waits for it any more.
         drop(sender.send(done));
     });
-    DESK.put(work.owner, Item { cpu: work.cpu, memory: work.memory.min(WORK_MEMORY), stopped, run })?;
+    // What takes little is not counted: it waits for nobody's memory.
+    let memory = if work.memory < LITTLE { 0 } else { work.memory.min(WORK_MEMORY) };
+    DESK.put(work.owner, Item { cpu: work.cpu, memory, stopped, run })?;
     tokio::select! {
         biased;
         () = stop.cancelled() => Err(Undecided::Stopped),

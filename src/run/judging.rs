@@ -11,10 +11,8 @@ use crate::work::{Undecided, Work, off_the_runtime};
 /// Most bytes of an answer and its tool calls that are judged on a runtime thread, and most steps of all assertions over them.
 const QUICK_BYTES: usize = 64 << 10;
 const QUICK_STEPS: usize = 4 << 20;
-/// Memory that a pattern may take whatever its text is, and for each byte of it.
-const PATTERN_MEMORY: usize = 32 << 20;
-const MEMORY_PER_BYTE: usize = 32;
-/// How many times its text JSON takes when it is read.
+/// How many times a text the memory is that a pattern may take for it, and JSON when it is read.
+const PATTERN_MEMORY: usize = 32;
 const JSON_MEMORY: usize = 10;
 
 /// What judging some assertions may take.
@@ -65,8 +63,7 @@ impl Cost {
 
     /// Bytes of memory, as far as anybody can tell.
     const fn memory(&self) -> usize {
-        let (fixed, each) = if self.is_slow { (PATTERN_MEMORY, MEMORY_PER_BYTE) } else { (0, JSON_MEMORY) };
-        fixed.saturating_add(self.bytes.saturating_mul(each))
+        self.bytes.saturating_mul(if self.is_slow { PATTERN_MEMORY } else { JSON_MEMORY })
     }
 }
 

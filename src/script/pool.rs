@@ -28,7 +28,7 @@ use crate::verdict::Blame;
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
 const MAX_JOBS: u32 = 10_000;
 /// How much more than its CPU time a call may take, on a machine that is busy.
-const STRETCH: u32 = 8;
+const STRETCH: u32 = 30;
 /// Time that a call may take besides.
 const SLACK: Duration = Duration::from_secs(5);
 /// A call that takes longer makes room for others.
@@ -390,6 +390,7 @@ impl Session<'_> {
         let time = pool.limits.cpu * STRETCH + SLACK;
         let limit = self.deadline.min(Instant::now() + time);
         let process = worker.child.id();
+        let (began, used) = (Instant::now(), cpu_time_of(process));
         let exchanged = {
             let exchange = worker.exchange(frame);
             tokio::pin!(exchange);
@@ -421,12 +422,28 @@ impl Session<'_> {
             }
             // Dropped, it is killed.
             Ok(Err(error)) => Step::Ended(self.share.pool.how_it_died(worker, &error).await),
-            Err(_) if limit == self.deadline => {
+            Err(_) if limit == self.deadline && has_worked(process, used, began) => {
                 Step::Ended(Called::failed("it did not end within its time", Blame::Script))
             }
-            Err(_) => Step::Ended(Called::failed(format!("it did not end within {time:?}"), Blame::Script)),
+            // It waits for nothing but the processors.
+            Err(_) => {
+                let why = format!("it got too little CPU time in {:?}, on a machine that is busy", began.elapsed());
+                Step::Ended(Called::failed(why, Blame::Daemon))
+            }
         }
     }
+}
+
+/// Whether a process had a good part of the time since it was asked to work, and so was not merely waiting for a processor.
+fn has_worked(process: Option<u32>, used: Option<Duration>, began: Instant) -> bool {
+    let Some((before, now)) = used.zip(cpu_time_of(process)) else { return true };
+    now.saturating_sub(before) * 4 > began.elapsed()
+}
+
+/// CPU time that a process has used, where the system tells.
+fn cpu_time_of(process: Option<u32>) -> Option<Duration> {
+    let told = std::fs::read_to_string(format!("/proc/{}/schedstat", process?)).ok()?;
+    told.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 impl Worker {
