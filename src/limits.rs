@@ -207,6 +207,10 @@ limits! {
         "daemons that may die while a run is going on",
         "it may be the run that they die of",
         "the run ends errored, and the daemon is to blame";
+    SIMULATOR_BYTES: usize = 2 << 20, bytes;
+        "what a simulator says in one dialogue",
+        "agents take messages of 4 MiB where nobody told them otherwise, and all that was said goes into each",
+        "the case is errored, and the simulator is to blame";
 }
 
 /// A number of bytes as people write it.

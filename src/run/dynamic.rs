@@ -19,6 +19,7 @@ use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
 };
 use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
+use crate::limits::SIMULATOR_BYTES;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
@@ -37,8 +38,6 @@ pub(super) struct Drive<'a> {
 
 /// Most bytes that are recorded of the agent over all turns.
 pub(super) const MAX_RECORD: usize = 48 << 20;
-/// Most bytes that the simulator may say over all turns.
-const MAX_SAID: usize = 16 << 20;
 
 /// What is recorded over all turns.
 struct Record {
@@ -224,8 +223,8 @@ async fn play(
         };
         // What the case itself begins with was bounded when it was packed.
         record.said += if is_first { 0 } else { size_of(&message) };
-        if record.said > MAX_SAID {
-            return Ok(simulator_error(&format!("it said more than {MAX_SAID} bytes")));
+        if record.said > SIMULATOR_BYTES {
+            return Ok(simulator_error(&format!("it said more than {SIMULATOR_BYTES} bytes")));
         }
         progress.say(message);
         let asked = Instant::now();
