@@ -167,7 +167,7 @@ limits! {
         "imports in the scripts of a run",
         "suites have a few dozen",
         "the suite is invalid";
-    READING_CPU: Duration = Duration::from_secs(10), time;
+    READING_CPU: Duration = Duration::from_secs(5), time;
         "CPU time to read scripts, or a tool registry in TypeScript",
         "people's files take milliseconds",
         "the process that reads them is ended, and the suite is invalid";
