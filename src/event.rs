@@ -3,6 +3,8 @@
 //! Events of a run are numbered 1, 2, 3 without gaps and stored before anybody sees them. The first is `RunStarted`, the
 //! last `RunFinished`; every planned case has one `CaseFinished`, also when it was never started.
 
+mod weight;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -151,6 +151,30 @@ limits! {
         "CPU time of all assertions of a case on one answer",
         "people's suites take milliseconds, and a pattern that never ends 250 of them",
         "what was not looked at has decided nothing: it is errored";
+    EVENT_BYTES: usize = 32 << 20, bytes;
+        "events of all runs on their way to the store, one event besides",
+        "while it is stored, an event is held some times over",
+        "the engine waits, and with it the agents";
+    RECENT_EVENTS: usize = 2_048, count;
+        "newest events of a run that stay at hand for watchers",
+        "who follows a run is a moment behind it",
+        "older ones are read from the store";
+    RECENT_BYTES: usize = 16 << 20, bytes;
+        "the same in bytes",
+        "who follows a run is a moment behind it",
+        "older ones are read from the store";
+    WAITING_FOR_CLIENTS: usize = 128 << 20, bytes;
+        "answers about runs that clients have not taken, and what is read ahead for them",
+        "who reads takes his within milliseconds",
+        "those that nobody takes end with `RESOURCE_EXHAUSTED`, first those of the client that has the most; who asks again with the number of his last event misses nothing";
+    OPEN_REPORTS: usize = 32, count;
+        "reports that are written at the same time",
+        "each holds some of the log",
+        "one that nobody takes makes room, or one of a client that has more than twice as many; else the next one is refused with `RESOURCE_EXHAUSTED`, and `forgectl` tries again";
+    RESERVED_DISK: u64 = 64 << 20, bytes;
+        "the disk of the data directory that is left to runs that go on, of a small disk a tenth",
+        "a run that was accepted writes its log to its end",
+        "new runs and bundles are refused with `RESOURCE_EXHAUSTED`";
     LIST_BYTES: usize = 1 << 20, bytes;
         "the heads of runs on a page of a list, one head besides",
         "a list is read by people, and the next page is a call away",

@@ -24,6 +24,10 @@ use crate::wire::control::{GetInfoRequest, GetInfoResponse};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between attempts to find a daemon that is away.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// Time that is waited for a daemon that has too much to do.
+const BUSY: Duration = Duration::from_mins(1);
+/// Pause between attempts in the end.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Time for an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Largest message of a daemon: a verdict holds the answer and all tool calls of its case.
@@ -120,13 +124,19 @@ impl Client {
         self.patience
     }
 
-    /// Does something again for as long as the daemon may be away. It must be harmless to do it twice.
+    /// Does something again for as long as the daemon may be away, and for a while if it has too much to do. It must be harmless to do it
+    /// twice.
     pub(super) async fn again<T>(&self, act: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
         let began = Instant::now();
+        let mut pause = PAUSE;
         loop {
             match act().await {
                 Err(error) if error.is_away && began.elapsed() + PAUSE < self.patience => {
                     tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) if error.is_busy && began.elapsed() + pause < BUSY => {
+                    tokio::time::sleep(pause).await;
+                    pause = (2 * pause).min(LONGEST_PAUSE);
                 }
                 acted => return acted,
             }

@@ -60,6 +60,8 @@ pub struct CliError {
     pub reason: String,
     /// Whether the daemon was not there, or is about to leave: it may come back.
     pub is_away: bool,
+    /// Whether the daemon has too much to do just now: the same works in a moment.
+    pub is_busy: bool,
     message: String,
     /// More lines, such as the findings in a suite.
     details: Vec<String>,
@@ -76,7 +78,15 @@ impl CliError {
     /// An error that says what could not be done.
     #[must_use]
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, reason: String::new(), is_away: false, message: message.into(), details: Vec::new(), hint: None }
+        Self {
+            exit,
+            reason: String::new(),
+            is_away: false,
+            is_busy: false,
+            message: message.into(),
+            details: Vec::new(),
+            hint: None,
+        }
     }
 
     /// The same with lines below it.
@@ -110,6 +120,7 @@ impl CliError {
         };
         let mut error = Self::new(exit, format!("{doing}: {}", status.message())).details(details);
         error.reason.clone_from(&reason);
+        error.is_busy = reason == reasons::BUSY;
         // A status that has a cause was made up here, for a connection that broke.
         error.is_away = status.code() == Code::Unavailable || std::error::Error::source(status).is_some();
         match (reason.as_str(), status.code()) {

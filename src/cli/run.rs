@@ -623,7 +623,16 @@ async fn run_on(
     // First what people wait for, then the files, whatever became of the other.
     let told = tell(args, &run, &given, &lines);
     drop(lines);
-    let written = write_results(client, args, &run).await;
+    let written = match write_results(client, args, &run).await {
+        // What came of the run is known and kept.
+        Err(error) if (error.is_away || error.is_busy) && !client.is_embedded() => {
+            error
+                .hint(format!("`forgectl runs report {} -o FILE` writes the results at any later time", run.run_id))
+                .tell();
+            Ok(())
+        }
+        written => written,
+    };
     let stored = inputs.filter(|_| args.update_snapshots);
     let stored = stored.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
     match told {

@@ -7,10 +7,22 @@ use crate::wire::run::run_from_proto;
 
 pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
-    let request = ListRunsRequest { page_size: 500, ..ListRunsRequest::default() };
-    let runs = client.ask("asking for its runs", client.runs().list_runs(request)).await?.runs;
-    let open =
-        runs.iter().filter_map(|run| run_from_proto(run.clone()).ok()).filter(|run| !run.state.is_final()).count();
+    let (mut kept, mut open, mut page_token) = (0, 0, String::new());
+    loop {
+        let request = ListRunsRequest { page_size: 500, page_token, ..ListRunsRequest::default() };
+        let page = client.ask("asking for its runs", client.runs().list_runs(request)).await?;
+        kept += page.runs.len();
+        open += page
+            .runs
+            .into_iter()
+            .filter_map(|run| run_from_proto(run).ok())
+            .filter(|run| !run.state.is_final())
+            .count();
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
     let request = ListAgentsRequest { page_size: 1000, ..ListAgentsRequest::default() };
     let agents = client.ask("asking for its agents", client.agents().list_agents(request)).await?.agents;
     let info = &client.info;
@@ -22,7 +34,7 @@ pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
         info.max_revision,
         info.features.join(", "),
         agents.len(),
-        runs.len(),
+        kept,
     ))?;
     Ok(Exit::Passed)
 }

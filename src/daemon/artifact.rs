@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::Resource;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::outbox::Ticket;
 use super::status::{of_store, of_wire};
 use crate::event::{Run, RunEvent};
 use crate::report::outline::{Outline, Outliner, Step};
@@ -35,20 +35,11 @@ const AT_HAND: usize = 2 << 20;
 /// The artifact with the traces of a run.
 const OTLP: &str = "otlp";
 
-/// Most reports that are read at the same time: each holds its outline and some blocks.
-const MAX_OPEN: usize = 32;
-
 /// Gives reports, so many at the same time.
+#[derive(Default)]
 pub(super) struct Artifacts {
-    open: Arc<Semaphore>,
     /// The outline that was made last: the reports on the suites of a run are fetched one after the other.
     last: Arc<Mutex<Option<Arc<Outline>>>>,
-}
-
-impl Default for Artifacts {
-    fn default() -> Self {
-        Self { open: Arc::new(Semaphore::new(MAX_OPEN)), last: Arc::default() }
-    }
 }
 
 /// The text in pieces.
@@ -59,6 +50,7 @@ impl Artifacts {
     pub(super) async fn fetch(
         &self,
         store: &Arc<Store>,
+        ticket: Ticket,
         request: pb::FetchArtifactRequest,
         grouper: impl FnOnce(&Run) -> Grouper,
     ) -> Result<Responses, Status> {
@@ -80,13 +72,11 @@ impl Artifacts {
             "" => None,
             path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
         };
-        let busy =
-            || Status::resource_exhausted(format!("{MAX_OPEN} reports are being read; try again when one is done"));
-        let permit = Arc::clone(&self.open).try_acquire_owned().map_err(|_| busy())?;
+        ticket.become_report(AT_HAND)?;
         let log = Log::new(Arc::clone(store), request.run_id);
         let Some(format) = format else {
             let traces = Traces { grouper: grouper(&run), resource: resource(), log, after: 0 };
-            return Ok(respond(Writing::Traces(Box::new(traces)), permit));
+            return Ok(respond(Writing::Traces(Box::new(traces))));
         };
         let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let outlining = match known.filter(|outline| outline.run.run_id == run.run_id) {
@@ -95,14 +85,14 @@ impl Artifacts {
         };
         let last = Arc::clone(&self.last);
         let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report: format.report(), log, last }));
-        Ok(respond(writing, permit))
+        Ok(respond(writing))
     }
 }
 
-fn respond(writing: Writing, permit: OwnedSemaphorePermit) -> Responses {
-    Box::pin(futures_util::stream::try_unfold((writing, permit), |(writing, permit)| async move {
+fn respond(writing: Writing) -> Responses {
+    Box::pin(futures_util::stream::try_unfold(writing, |writing| async move {
         let (chunk, writing) = writing.next().await?;
-        Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, (writing, permit))))
+        Ok(writing.map(|writing| (pb::FetchArtifactResponse { chunk }, writing)))
     }))
 }
 

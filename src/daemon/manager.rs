@@ -24,7 +24,7 @@ use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
 use crate::plan::{Plan, PlanError, Replay, RunSpec};
 use crate::run::replay::{Evidence, Index};
-use crate::run::{Control, Done, Farewells, Job, Results, RunScripts, execute, suite_infos};
+use crate::run::{Control, Done, Farewells, Job, Results, Room, RunScripts, Waiting, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::script::reading::ReadError;
 use crate::store::bundles::{Bundles, BundlesError};
@@ -68,6 +68,8 @@ pub struct Manager {
     tasks: TaskTracker,
     stopping: CancellationToken,
     telemetry: Telemetry,
+    /// Where events wait for the store.
+    log_room: Room,
     /// Where spans of agents come in.
     spans: Arc<Inbox>,
     span_wait: Duration,
@@ -174,6 +176,7 @@ impl Manager {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             telemetry,
+            log_room: Room::default(),
             spans: Arc::default(),
             span_wait: config.span_wait,
             trace_url: config.trace_url.clone(),
@@ -282,6 +285,7 @@ impl Manager {
         if validate_only {
             return Ok((run, false));
         }
+        self.bundles.has_room()?;
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
             self.start(run.clone(), Some(parts));
@@ -516,7 +520,7 @@ impl Manager {
         let waited = Duration::try_from(Timestamp::now().duration_since(created_at)).ok().filter(|_| is_new);
         metrics.run_begins(waited);
         let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
-        let (events, drafts) = mpsc::channel(WAITING_EVENTS);
+        let (events, drafts) = self.log_room.outlet(WAITING_EVENTS);
         let executed = AssertUnwindSafe(execute(job, events, self.farewells.clone(), control)).catch_unwind();
         let stored = AssertUnwindSafe(write_log(&self.store, &run_id, drafts, &mut told)).catch_unwind();
         let (stored, executed) = tokio::join!(stored, executed);
@@ -664,13 +668,16 @@ impl Told {
 async fn write_log(
     store: &Store,
     run_id: &str,
-    mut drafts: mpsc::Receiver<Draft>,
+    mut drafts: mpsc::Receiver<Waiting>,
     told: &mut Told,
 ) -> Result<(), StoreError> {
-    let mut batch = Vec::new();
-    while drafts.recv_many(&mut batch, WAITING_EVENTS).await > 0 {
+    let mut waiting = Vec::new();
+    while drafts.recv_many(&mut waiting, WAITING_EVENTS).await > 0 {
         let began = Instant::now();
+        let (mut batch, rooms): (Vec<Draft>, Vec<_>) =
+            waiting.drain(..).map(|Waiting { draft, room }| (draft, room)).unzip();
         let events = store.append(run_id, &mut batch).await?;
+        drop(rooms);
         told.telemetry.metrics.events_stored(began.elapsed());
         told.take(&events);
     }

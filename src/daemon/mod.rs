@@ -14,6 +14,7 @@ mod info;
 mod intake;
 pub mod manager;
 mod open;
+mod outbox;
 mod places;
 mod receiver;
 mod runs;
@@ -52,6 +53,7 @@ use crate::wire::reflection::{HEALTH, REFLECTION, REFLECTION_ALPHA, reflection};
 use config::{Config, OnRestart};
 use intake::Intake;
 use manager::{Manager, Telemetry};
+use outbox::Outbox;
 
 /// The file that says whose a data directory is.
 const LOCK_FILE: &str = "lock";
@@ -174,12 +176,13 @@ impl Daemon {
             .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))));
         let guard = http::Guard { intake: Intake::default(), hosts };
         let guard = axum::middleware::from_fn_with_state(Arc::new(guard), http::guard);
+        let outbox = axum::middleware::from_fn_with_state(Arc::new(Outbox::default()), outbox::hold);
         let server = Server::builder()
             .max_concurrent_streams(STREAMS)
             .accept_http1(true)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE))
-            .add_routes(Routes::from(routes.prepare().into_axum_router().layer(guard)))
+            .add_routes(Routes::from(routes.prepare().into_axum_router().layer(outbox).layer(guard)))
             .serve_with_incoming_shutdown(door::guests(listener), closed.clone().cancelled_owned());
         let stop = async {
             shutdown.cancelled().await;

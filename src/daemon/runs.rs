@@ -9,6 +9,7 @@ use super::artifact::{self, Artifacts};
 use super::door::files;
 use super::intake::peer_of;
 use super::manager::Manager;
+use super::outbox::Ticket;
 use super::places::Places;
 use super::status::{of_bundles, of_create, of_store, of_wire};
 use super::watch::{self, Watch};
@@ -125,7 +126,8 @@ impl RunService for Runs {
     type WatchRunStream = watch::Responses;
 
     async fn watch_run(&self, request: Request<pb::WatchRunRequest>) -> Result<Response<Self::WatchRunStream>, Status> {
-        let watch = Watch::new(Arc::clone(self.manager.store()), request.into_inner()).await?;
+        let ticket = Ticket::of(&request);
+        let watch = Watch::new(Arc::clone(self.manager.store()), ticket, request.into_inner()).await?;
         Ok(Response::new(watch.responses()))
     }
 
@@ -225,7 +227,8 @@ impl RunService for Runs {
         request: Request<pb::FetchArtifactRequest>,
     ) -> Result<Response<Self::FetchArtifactStream>, Status> {
         let grouper = |run: &Run| self.manager.grouper(run);
-        self.artifacts.fetch(self.manager.store(), request.into_inner(), grouper).await.map(Response::new)
+        let ticket = Ticket::of(&request);
+        self.artifacts.fetch(self.manager.store(), ticket, request.into_inner(), grouper).await.map(Response::new)
     }
 }
 

@@ -28,13 +28,16 @@ pub const UNKNOWN_RUN: &str = "UNKNOWN_RUN";
 /// There is no such agent, or it must not be named.
 pub const AGENT_INVALID: &str = "AGENT_INVALID";
 
+/// The answer had to make room for others; the same works in a moment.
+pub const BUSY: &str = "BUSY";
 /// There is no room on the disk.
 pub const NO_ROOM: &str = "NO_ROOM";
 
 /// Most findings that travel in a status: it has to fit into headers.
 const MAX_FINDINGS: usize = 100;
 
-fn with_reason(code: Code, reason: &str, message: impl Into<String>) -> Status {
+/// A status with a reason for programs.
+pub(super) fn with_reason(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new());
     Status::with_error_details(code, message, details)
 }
@@ -110,6 +113,7 @@ pub fn of_bundles(error: &BundlesError) -> Status {
             Status::with_error_details(Code::FailedPrecondition, error.to_string(), details)
         }
         BundlesError::Mismatch(_) => with_reason(Code::InvalidArgument, INVALID, error.to_string()),
+        BundlesError::NoRoom { .. } => with_reason(Code::ResourceExhausted, NO_ROOM, error.to_string()),
         BundlesError::Io { .. } => {
             // The client learns that it did not work, the operator where and why.
             tracing::error!(error = %chain(error), "a bundle could not be stored or read");

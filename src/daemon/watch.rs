@@ -11,6 +11,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::outbox::Ticket;
 use super::status::{of_store, of_wire};
 use crate::event::{Payload, RunEvent};
 use crate::plan::CasePatterns;
@@ -42,11 +43,14 @@ pub(super) struct Watch {
     /// Number of the last event that was read.
     after: u64,
     read: VecDeque<Stored>,
+    /// Bytes of these, about.
+    ahead: usize,
+    ticket: Ticket,
     ended: bool,
 }
 
 impl Watch {
-    pub(super) async fn new(store: Arc<Store>, request: pb::WatchRunRequest) -> Result<Self, Status> {
+    pub(super) async fn new(store: Arc<Store>, ticket: Ticket, request: pb::WatchRunRequest) -> Result<Self, Status> {
         let calls = request.detail() == pb::Detail::Calls;
         let newest = store.newest(&request.run_id).await.map_err(|error| of_store(&error))?;
         Ok(Self {
@@ -58,6 +62,8 @@ impl Watch {
             calls,
             after: request.after_sequence,
             read: VecDeque::new(),
+            ahead: 0,
+            ticket,
             ended: false,
         })
     }
@@ -72,7 +78,10 @@ impl Watch {
     async fn next(&mut self) -> Result<Option<pb::WatchRunResponse>, Status> {
         use pb::watch_run_response::Item;
         loop {
-            while let Some(Stored { event, .. }) = self.read.pop_front() {
+            while let Some(stored) = self.read.pop_front() {
+                self.ahead = self.ahead.saturating_sub(stored.held());
+                self.ticket.has_read(self.ahead);
+                let Stored { event, .. } = stored;
                 self.ended = matches!(event.payload, Payload::RunFinished(_));
                 if self.wants(&event) {
                     let item = Item::Event(run_event_to_proto(&event));
@@ -84,7 +93,11 @@ impl Watch {
             }
             // Before reading: an event that is stored in between is then seen as a change.
             let newest = *self.newest.borrow_and_update();
+            let turn = self.ticket.turn().await;
             self.read.extend(self.store.read(&self.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?);
+            self.ahead = self.read.iter().map(Stored::held).sum();
+            self.ticket.has_read(self.ahead);
+            drop(turn);
             if let Some(last) = self.read.back() {
                 self.after = last.event.sequence;
                 continue;

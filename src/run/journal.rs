@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{Done, Finished, case_ref};
 use crate::event::{CaseRef, Draft, Payload, Run};
+use crate::limits::EVENT_BYTES;
 use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
@@ -21,10 +22,56 @@ use crate::verdict::{CaseResult, Standing};
 #[error("the log of the run is closed")]
 pub struct LogClosed;
 
+/// Bytes that a permit of the room for events stands for.
+const UNIT: usize = 1 << 10;
+
+/// The room for events of all runs on their way to the store.
+#[derive(Debug, Clone)]
+pub struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(EVENT_BYTES / UNIT)))
+    }
+}
+
+impl Room {
+    /// Waits for the room that an event takes. A large one has all of it, alone.
+    async fn take(&self, draft: &Draft) -> Option<OwnedSemaphorePermit> {
+        let units = draft.weight().div_ceil(UNIT).clamp(1, EVENT_BYTES / UNIT);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        // It is never closed.
+        Arc::clone(&self.0).acquire_many_owned(units).await.ok()
+    }
+
+    /// The way of the events of a run to whoever stores them, and so many at a time.
+    #[must_use]
+    pub fn outlet(&self, number: usize) -> (Outlet, mpsc::Receiver<Waiting>) {
+        let (events, waiting) = mpsc::channel(number);
+        (Outlet { events, room: self.clone() }, waiting)
+    }
+}
+
+/// Where a run puts its events.
+#[derive(Debug, Clone)]
+pub struct Outlet {
+    events: mpsc::Sender<Waiting>,
+    room: Room,
+}
+
+/// An event on its way to the store.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The event.
+    pub draft: Draft,
+    /// The room that it takes as long as anybody has this.
+    pub room: Option<OwnedSemaphorePermit>,
+}
+
 /// Writes the log of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
-    events: mpsc::Sender<Draft>,
+    events: Outlet,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
     /// How cases stand, each over its repetitions, by suite and id: for the comparison with a baseline. `None`: there is none.
@@ -36,7 +83,7 @@ type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
-    pub(super) fn new(events: mpsc::Sender<Draft>, run: Run, done: &Done, is_compared: bool) -> Self {
+    pub(super) fn new(events: Outlet, run: Run, done: &Done, is_compared: bool) -> Self {
         let mut standings = HashMap::new();
         for ((suite, id, _), Finished { standing, .. }) in &done.finished {
             add(&mut standings, (Arc::from(suite.as_str()), Arc::from(id.as_str())), *standing);
@@ -127,7 +174,8 @@ impl Journal {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
             add(&mut all.lock().unwrap_or_else(PoisonError::into_inner), key, result.standing());
         }
-        self.events.send(draft).await.map_err(|_| LogClosed)
+        let room = self.events.room.take(&draft).await;
+        self.events.events.send(Waiting { draft, room }).await.map_err(|_| LogClosed)
     }
 }
 

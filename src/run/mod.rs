@@ -24,13 +24,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::check::arguments::Schemas;
 use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrigin, JsonText, ToolMode, Transcript};
-use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State, SuiteInfo};
+use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::spans::Inbox;
@@ -48,7 +48,7 @@ use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing, Total
 pub use ask::with_test_mode;
 use gate::GateWatch;
 use journal::Journal;
-pub use journal::LogClosed;
+pub use journal::{LogClosed, Outlet, Room, Waiting};
 use prepare::{Prepared, Prevented, prepare};
 use reach::Reach;
 use replay::Evidence;
@@ -382,12 +382,7 @@ fn key_of(case: &PlannedCase) -> CaseKey {
 ///
 /// # Errors
 /// When nobody takes the events any more.
-pub async fn execute(
-    job: Job,
-    events: mpsc::Sender<Draft>,
-    farewells: Farewells,
-    control: Control,
-) -> Result<(), LogClosed> {
+pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Control) -> Result<(), LogClosed> {
     let mut run = job.run.clone();
     run.state = State::Running;
     run.agent_endpoint = job.agent.url.clone();

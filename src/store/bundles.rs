@@ -16,6 +16,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::guard::make_private;
 use crate::bundle;
+use crate::limits::RESERVED_DISK;
 
 /// The folder of bundles in the data directory.
 pub const DIR: &str = "bundles";
@@ -56,6 +57,12 @@ pub enum BundlesError {
     /// No such bundle.
     #[error("there is no bundle {0}")]
     Missing(String),
+    /// The disk is nearly full.
+    #[error("the disk of the daemon's data directory has {free} bytes left, which the runs need that go on")]
+    NoRoom {
+        /// Bytes that are free.
+        free: u64,
+    },
 }
 
 impl BundlesError {
@@ -63,7 +70,11 @@ impl BundlesError {
     #[must_use]
     pub fn is_no_room(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+        match self {
+            Self::NoRoom { .. } => true,
+            Self::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge),
+            Self::Mismatch(_) | Self::Missing(_) => false,
+        }
     }
 }
 
@@ -128,11 +139,23 @@ impl Bundles {
         Err(BundlesError::Missing(hex::encode(digest)))
     }
 
+    /// Whether the disk has room for something new: what is left of it is for runs that go on.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn has_room(&self) -> Result<(), BundlesError> {
+        // A disk that cannot be asked is one that has trouble of its own, which whoever writes will see.
+        let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
+        let (free, all) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+        if free < RESERVED_DISK.min(all / 10) { Err(BundlesError::NoRoom { free }) } else { Ok(()) }
+    }
+
     /// Begins to take a bundle of so many bytes.
     ///
     /// # Errors
-    /// When no file can be made for it.
+    /// When no file can be made for it, or the disk is nearly full.
     pub fn receive(&self, digest: [u8; 32], size: u64) -> Result<Incoming, BundlesError> {
+        self.has_room()?;
         let dir = self.dir.clone();
         let temp = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&dir);
         let temp = temp.map_err(|source| BundlesError::Io { doing: "making a file in", path: dir, source })?;

@@ -5,14 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::{StoreError, Stored};
+use super::{BLOCK_BYTES, StoreError, Stored};
 use crate::conversation::{Fault, FaultOrigin};
 use crate::event::{Run, State};
-
-/// Most events that stay at hand; those before them are read from the database.
-const RECENT: usize = 2_048;
-/// Most bytes of these, about.
-const RECENT_BYTES: usize = 16 << 20;
+use crate::limits::{RECENT_BYTES, RECENT_EVENTS};
 
 /// What somebody wants of a run that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +92,7 @@ impl Live {
             inner.run = Arc::new(run);
             inner.bytes += events.iter().map(Stored::held).sum::<usize>();
             inner.recent.extend(events);
-            while inner.recent.len() > RECENT || inner.bytes > RECENT_BYTES {
+            while inner.recent.len() > RECENT_EVENTS || inner.bytes > RECENT_BYTES {
                 let Some(oldest) = inner.recent.pop_front() else { break };
                 inner.bytes -= oldest.held();
             }
@@ -125,7 +121,7 @@ impl Live {
         self.newest.send_modify(|_| {});
     }
 
-    /// Events with numbers above `after`, if they are all at hand.
+    /// Events with numbers above `after`, if they are all at hand: at most `limit`, and no more when they have [`BLOCK_BYTES`] together.
     pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Stored>> {
         let inner = self.lock();
         if after >= inner.run.last_sequence {
@@ -133,7 +129,13 @@ impl Live {
         }
         let first = inner.recent.front()?.event.sequence;
         let skipped = usize::try_from((after + 1).checked_sub(first)?).ok()?;
-        Some(inner.recent.iter().skip(skipped).take(limit).cloned().collect())
+        let mut bytes = 0;
+        let fits = |stored: &&Stored| {
+            let begun = bytes;
+            bytes += stored.held();
+            begun < BLOCK_BYTES
+        };
+        Some(inner.recent.iter().skip(skipped).take(limit).take_while(fits).cloned().collect())
     }
 
     pub(super) fn newest(&self) -> watch::Receiver<u64> {

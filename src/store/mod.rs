@@ -398,7 +398,7 @@ impl Store {
         Ok(run)
     }
 
-    /// At most `limit` events with numbers above `after`, in order.
+    /// At most `limit` events with numbers above `after`, in order; fewer when they are large.
     ///
     /// # Errors
     /// When there is no such run, or its log cannot be read.
@@ -645,5 +645,21 @@ impl Ids {
         let mut random = [0; 10];
         random.copy_from_slice(&Uuid::new_v4().as_bytes()[..10]);
         uuid::Builder::from_unix_timestamp_millis(*newest, &random).into_uuid().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is older is forgotten first, so a clock that goes back must not make the newest run the oldest.
+    #[test]
+    fn ids_rise_whatever_the_clock_says() {
+        let newest = "02000000-0000-7000-8000-000000000000";
+        let next = Ids::after(Some(newest)).next();
+        assert!(next.as_str() > newest, "{next}");
+        let ids = Ids::after(Some("no id"));
+        let some: Vec<String> = (0..1_000).map(|_| ids.next()).collect();
+        assert!(some.is_sorted_by(|one, next| one < next), "each is higher than the one before");
     }
 }

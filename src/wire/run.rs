@@ -289,3 +289,61 @@ pub fn time_from_proto(at: Option<prost_types::Timestamp>, field: &'static str) 
     let at = at.ok_or_else(|| WireError::new(field, "is not set"))?;
     Timestamp::new(at.seconds, at.nanos).map_err(|_| WireError::new(field, "is out of range"))
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_head_is_small_and_reads_as_a_run() {
+        let suite = |n: usize| SuiteInfo {
+            path: format!("evals/{n}.json"),
+            tool_name: "weather".to_owned(),
+            tier: Tier::Golden,
+            eval_file_hash: "0123456789ab".to_owned(),
+            cases: 1,
+            warnings: vec!["w".repeat(1_000)],
+            staleness: None,
+            comparison: None,
+        };
+        let long = || "y".repeat(100_000);
+        let run = Run {
+            run_id: "r".to_owned(),
+            spec: RunSpec {
+                targets: (0..1_000).map(|n| (n.to_string(), "y".repeat(900))).collect(),
+                cases: vec![(long(), long())],
+                tags: vec![long()],
+                labels: vec![("branch".to_owned(), "main".to_owned())],
+                ..RunSpec::new(long(), (0..1_000).map(|n| format!("evals/{n}.json")).collect())
+            },
+            state: State::Errored,
+            totals: Totals { total: 3, passed: 2, ..Totals::default() },
+            created_at: Timestamp::UNIX_EPOCH,
+            finished_at: Some(Timestamp::UNIX_EPOCH),
+            last_sequence: 7,
+            error: Some(Fault::message(long())),
+            warnings: vec![long()],
+            agent: None,
+            agent_endpoint: long(),
+            suites: (0..1_000).map(suite).collect(),
+            paused: true,
+            concurrency: Some(4),
+            gate: None,
+        };
+        let head = head_to_proto(&run);
+        assert!(head.encoded_len() < 64 << 10, "{}", head.encoded_len());
+        assert_eq!(head.suite_count, 1_000);
+        let read = run_from_proto(head).expect("it reads as a run");
+        assert_eq!(
+            (&read.run_id, read.state, &read.totals, read.last_sequence),
+            (&run.run_id, run.state, &run.totals, 7)
+        );
+        assert_eq!((&read.spec.labels, read.paused, read.concurrency), (&run.spec.labels, true, Some(4)));
+        assert!(
+            read.suites.len() > 100 && read.suites[..] != run.suites[..read.suites.len()],
+            "without their warnings"
+        );
+    }
+}

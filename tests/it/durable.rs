@@ -247,6 +247,99 @@ fn stores_that_cannot_be_used() {
     assert!(second.stderr.contains("the store is in use by another daemon"), "{}", second.stderr);
 }
 
+/// One store is for one daemon, by whichever name it is called.
+#[test]
+fn a_store_has_one_daemon() {
+    let place = Place::new();
+    let (_daemon, _) = place.daemon();
+    let data = place.path().join("daemon/data");
+    let mode = |file: &str| {
+        let meta = std::fs::metadata(data.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o777
+    };
+    assert_eq!([".", "bundles"].map(mode), [0o700; 2], "folders are for its user alone");
+    assert_eq!(["lock", "forge.db", "forge.db-wal", "forge.db-shm"].map(mode), [0o600; 4], "files, too");
+    std::os::unix::fs::symlink(&data, place.path().join("link")).expect("a link");
+    std::os::unix::fs::symlink(data.join("forge.db"), place.path().join("link.db")).expect("a link");
+    std::fs::hard_link(data.join("forge.db"), place.path().join("hard.db")).expect("a link");
+    let second = |args: &[&str]| {
+        let mut second = command(DAEMON, place.path());
+        second.args(["--listen", "127.0.0.1:0"]).args(args);
+        Running::start(second).end()
+    };
+    for args in [
+        &["--data-dir", "link"][..],
+        &["--data-dir", "daemon/../daemon/data"],
+        &["--data-dir", "other", "--store", "sqlite://daemon/data/forge.db"],
+        &["--data-dir", "other", "--store", "sqlite://link.db"],
+        &["--data-dir", "other", "--store", "sqlite://hard.db?mode=rw"],
+    ] {
+        let ended = second(args);
+        assert_eq!(ended.code, Some(3), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("in use by another daemon"), "{args:?}: {}", ended.stderr);
+    }
+    std::fs::remove_file(data.join("lock")).expect("it is there");
+    assert_eq!(second(&["--data-dir", "daemon/data"]).code, Some(3), "the database is locked, too");
+}
+
+/// A daemon without its files would tell of runs that nobody keeps.
+#[test]
+fn files_that_are_taken_away() {
+    for file in ["forge.db", "lock"] {
+        let place = Place::new();
+        let (daemon, _) = place.daemon();
+        std::fs::remove_file(place.path().join("daemon/data").join(file)).expect("it is there");
+        let ended = daemon.end();
+        assert_eq!(ended.code, Some(3), "{file}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("{file} was deleted or replaced")), "{}", ended.stderr);
+    }
+}
+
+/// Rows that nobody can read any more are passed over, and the others are there.
+#[test]
+fn rows_that_cannot_be_read() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("t.jsonl", &cases("x", 2));
+    place.run(&["run", "t.jsonl", "-n", &agent, "--daemon", &url, "-q"]);
+    place.run(&["agents", "add", "mine", &agent, "--daemon", &url]);
+    daemon.signal("KILL");
+    drop(daemon);
+    let spoil = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute(\"insert into agents values ('bad', 'grpc://127.0.0.1:1', 'no')\"); \
+                 db.execute(\"update runs set bundle = 'zz'\"); db.execute(\"update cases set outcome = 'x' where case_id = 'c0'\"); db.commit()";
+    let database = place.path().join("daemon/data/forge.db");
+    assert!(Command::new("python3").args(["-c", spoil]).arg(&database).status().expect("python3 runs").success());
+    let _daemon = place.daemon_at(&url);
+    assert!(place.run(&["agents", "list", "--daemon", &url]).stdout.contains("mine"));
+    assert_eq!(place.run(&["cases", "history", "c1", "--daemon", &url]).code, Some(0));
+    place.write("new.jsonl", &cases("x", 3));
+    let run = place.run(&["run", "new.jsonl", "-n", &agent, "--daemon", &url, "-q"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+}
+
+/// A daemon that stood still longer than anything waits for the store has lost time and nothing else.
+#[test]
+#[ignore = "long: make attacks"]
+fn a_daemon_that_stood_still() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (daemon, url) = place.daemon();
+    place.write("many.jsonl", &cases("x", 4_000));
+    place.write("few.jsonl", &cases("x", 3));
+    for pause in [12, 25] {
+        let run = start(&place, &url, &agent, "many.jsonl", &["--parallel", "8"]);
+        std::thread::sleep(Duration::from_millis(700));
+        daemon.signal("STOP");
+        std::thread::sleep(Duration::from_secs(pause));
+        daemon.signal("CONT");
+        let watched = place.run(&["watch", &run, "--daemon", &url]);
+        assert!(!watched.stderr.contains("cannot be written"), "{}{}", watched.stdout, watched.stderr);
+        let few = place.run(&["run", "few.jsonl", "-n", &agent, "--daemon", &url, "-q"]);
+        assert_eq!(few.code, Some(0), "{}{}", few.stdout, few.stderr);
+    }
+}
+
 #[test]
 fn a_run_that_cannot_be_read_hides_no_other() {
     let place = Place::new();
@@ -276,7 +369,7 @@ fn a_full_disk() {
     place.write("many.jsonl", &cases("many", 3_000));
     std::fs::create_dir(place.path().join("daemon")).expect("a folder");
     let mut daemon = Command::new("sh");
-    let full = format!("trap '' XFSZ; ulimit -f 1200; exec {DAEMON} --listen 127.0.0.1:0 --data-dir data");
+    let full = format!("trap '' XFSZ; ulimit -S -f 1200; exec {DAEMON} --listen 127.0.0.1:0 --data-dir data");
     daemon.args(["-c", &full]).current_dir(place.path().join("daemon"));
     let mut daemon = Running::start(daemon);
     let url = format!("http://{}", daemon.address());
@@ -295,7 +388,11 @@ fn a_full_disk() {
     let show = place.run(&["runs", "show", &id, "--daemon", &url]);
     assert!(show.stdout.contains("Passed:  3\n"), "{}{}", show.stdout, show.stderr);
     assert!(!daemon.has_ended(), "the daemon is still there");
-    // With room again, the run goes on as if nothing had been.
+    // With room again, the same daemon works.
+    daemon.limit("fsize", "unlimited:");
+    let again = run("few.jsonl", "again.json");
+    assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
+    // And at the next start, the run goes on as if nothing had been.
     daemon.signal("KILL");
     drop(daemon);
     let _daemon = place.daemon_at(&url);

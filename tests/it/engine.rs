@@ -14,7 +14,7 @@ use forge::conversation::{CancelReason, ToolMode};
 use forge::event::{Draft, Payload, Run, State};
 use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
-use forge::run::{Control, Done, Farewells, Job, execute, suite_infos};
+use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, suite_infos};
 use forge::suite;
 use forge::suite::timeout::Timeout;
 use forge::usage::Price;
@@ -382,7 +382,7 @@ impl Setup {
             gate: None,
             suites: suite_infos(&plan),
         };
-        let (events, mut drafts) = mpsc::channel(16);
+        let (events, mut drafts) = Room::default().outlet(16);
         let farewells = Farewells::default();
         let control = Control::default();
         if let Some((after, reason)) = self.cancel_after {
@@ -422,7 +422,7 @@ impl Setup {
             control,
         ));
         let mut log = Vec::new();
-        while let Some(draft) = drafts.recv().await {
+        while let Some(Waiting { draft, .. }) = drafts.recv().await {
             log.push(draft);
         }
         engine.await.expect("the engine does not panic").expect("the log was read to its end");

@@ -25,6 +25,7 @@
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
 //! - `turn_limits`: `maxTurns` with the programs
+//! - `unread`: clients that do not read what they asked for
 //! - `unrecorded`: recorded answers judged again, where nothing was recorded
 //! - `traces`: what leaves the daemon and comes in as spans, with Arize Phoenix as the receiver, set up by
 //!   `scripts/setup-phoenix.sh`
@@ -65,5 +66,6 @@ mod shown;
 mod support;
 mod traces;
 mod turn_limits;
+mod unread;
 mod unrecorded;
 mod vectors;

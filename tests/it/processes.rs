@@ -84,6 +84,12 @@ impl Running {
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Sets a limit of the system while it runs.
+    pub(crate) fn limit(&self, name: &str, most: &str) {
+        let args = [format!("--pid={}", self.process.id()), format!("--{name}={most}")];
+        assert!(Command::new("prlimit").args(args).status().expect("prlimit runs").success());
+    }
+
     /// The most memory that it had so far, in bytes.
     #[cfg(target_os = "linux")]
     pub(crate) fn peak_memory(&self) -> u64 {

@@ -41,7 +41,7 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
         let message = format!("--baseline {name}: no result in {} is of that run", args.output_dir().display());
         return Err(CliError::new(Exit::Usage, message).hint("name a result file, the id of a run, or last"));
     } else {
-        let text = from_daemon(client, name, "").await?;
+        let text = client.again(async || from_daemon(client, name, "").await).await?;
         String::from_utf8(text)
             .map_err(|_| CliError::new(Exit::CouldNotRun, "the baseline of the daemon is no text"))?
     };
@@ -194,11 +194,14 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
         let page = client.ask("asking for earlier runs", client.runs().list_runs(request)).await?;
         for run in page.runs {
             seen += 1;
+            // A list does not hold all suites of a large run.
+            let has_all = run.suites.len() >= usize::try_from(run.suite_count).unwrap_or(usize::MAX);
+            let run = if has_all { run } else { whole(client, run).await? };
             let run = read_run(Some(run))?;
             let is_fit = run.spec.replay.is_none() && run.state.is_final() && run.exit_code() != 3;
             for suite in run.suites.iter().filter(|_| is_fit) {
                 if wanted.wants(suite) {
-                    let text = from_daemon(client, &run.run_id, &suite.path).await?;
+                    let text = client.again(async || from_daemon(client, &run.run_id, &suite.path).await).await?;
                     if let Some(result) = String::from_utf8(text).ok().and_then(Found::of) {
                         wanted.offer(result);
                     }
@@ -214,6 +217,13 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// All of a run of which a list holds the head.
+async fn whole(client: &Client, head: pb::Run) -> Result<pb::Run, CliError> {
+    let request = pb::GetRunRequest { run_id: head.run_id.clone() };
+    let got = client.ask("asking for an earlier run", client.runs().get_run(request)).await?;
+    Ok(got.run.unwrap_or(head))
 }
 
 fn together(found: &[Found]) -> String {

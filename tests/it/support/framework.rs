@@ -14,7 +14,7 @@ use forge::event::{self, CaseRef, Payload, State};
 use forge::json::Json;
 use forge::plan::{RunSpec, plan};
 use forge::report::{Verdict, jsonl};
-use forge::run::{Control, Done, Farewells, Job, execute, suite_infos, with_test_mode};
+use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, suite_infos, with_test_mode};
 use forge::suite::source::{Param, Source};
 use forge::suite::template::Data;
 use forge::suite::timeout::Timeout;
@@ -549,7 +549,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         gate: None,
         suites: suite_infos(&plan),
     };
-    let (events, mut drafts) = mpsc::channel(16);
+    let (events, mut drafts) = Room::default().outlet(16);
     let job = Job {
         run,
         plan,
@@ -566,7 +566,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
     };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));
     let mut verdict = None;
-    while let Some(draft) = drafts.recv().await {
+    while let Some(Waiting { draft, .. }) = drafts.recv().await {
         if let Payload::CaseFinished(result) = draft.payload {
             verdict = Some(*result);
         }
