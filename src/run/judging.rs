@@ -35,6 +35,11 @@ impl Cost {
         Self::of(claims.iter().any(Claim::is_slow), claims.len(), transcript)
     }
 
+    /// That of reading a text as JSON.
+    pub(super) const fn of_text(bytes: usize) -> Self {
+        Self { is_slow: false, steps: bytes, bytes }
+    }
+
     fn of(is_slow: bool, entries: usize, transcript: &Transcript) -> Self {
         let bytes = size_of_turn(transcript);
         let size = bytes + 64 * transcript.tool_calls.len();

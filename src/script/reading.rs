@@ -148,6 +148,9 @@ impl Process {
                 Ok(process)
             }
             Ok(_) => Err(failed(io::Error::other("it says something else"))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(failed(io::Error::other("it ended at once; the system may have too little memory or stack for it")))
+            }
             Err(error) => Err(failed(error)),
         }
     }

@@ -21,6 +21,7 @@ use crate::run::ask::validator;
 use crate::run::call::{Call, call};
 use crate::run::clock::Clock;
 use crate::run::dynamic::{MAX_RECORD, size_of_turn};
+use crate::run::judging::{Cost, judged};
 use crate::run::replay::Evidence;
 use crate::run::{Callee, LogClosed, Shared};
 use crate::script::pool::{self, Called, Step};
@@ -29,6 +30,7 @@ use crate::suite::framework::{message_json, read_messages};
 use crate::suite::{DEFAULT_MAX_TURNS, read_max_turns, stub};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, Turn, whole_millis};
+use crate::work::Undecided;
 
 /// Most things that one call of a script may ask for.
 const MAX_ASKED: u32 = 1_000;
@@ -189,24 +191,32 @@ impl<'a> Host<'a> {
         if asked.arguments.get().len() > MAX_ANSWER {
             return Ok(Err(refusal(format!("it asks with more than {MAX_ANSWER} bytes"))));
         }
-        let arguments = Json::parse(asked.arguments.get());
-        let arguments = arguments.as_ref().ok().and_then(Json::as_array).unwrap_or_default();
+        let (text, what) = (asked.arguments.get().to_owned(), asked.what);
+        let cost = Cost::of_text(text.len());
+        let read = judged(self.shared, cost, move || Wanted::read(&text, what)).await;
+        let Wanted { arguments, name, process } = match read {
+            Ok(read) => read,
+            Err(Undecided::Stopped) => return Ok(Err(self.failed(Failure::Cancelled))),
+            Err(why) => return Ok(Err(refusal(why.to_string()))),
+        };
         match asked.what {
-            Ask::Process => self.process(arguments).await,
-            Ask::Validator => Ok(self.validator(arguments).await),
+            Ask::Process => self.process(&name, process).await,
+            Ask::Validator => Ok(self.validator(&arguments).await),
             // No script can: whoever asks has broken out of its engine.
             Ask::File => Ok(Err(refusal("there are no files"))),
         }
     }
 
     /// `Process("agents.ID.Stream", ctx, messages, options)`.
-    async fn process(&mut self, arguments: &[Json]) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
-        let name = arguments.first().and_then(Json::as_str).unwrap_or_default();
+    async fn process(
+        &mut self,
+        name: &str,
+        asked: Result<(Vec<Message>, Members), String>,
+    ) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
         let id = match agent_of(name) {
             Ok(id) => id,
             Err(why) => return Ok(Err(refusal(why))),
         };
-        let asked = read(arguments, name);
         let (messages, mut options) = match asked {
             Ok(asked) => asked,
             Err(why) => return Ok(Err(refusal(why))),
@@ -395,6 +405,25 @@ fn agent_of(name: &str) -> Result<&str, String> {
 }
 
 type Members = Vec<(String, Json)>;
+
+/// What a script asks for, as it was read.
+struct Wanted {
+    arguments: Vec<Json>,
+    /// The process that is called, if one is.
+    name: String,
+    /// What it is called with.
+    process: Result<(Vec<Message>, Members), String>,
+}
+
+impl Wanted {
+    fn read(text: &str, what: Ask) -> Self {
+        let arguments = Json::parse(text).ok();
+        let arguments = arguments.as_ref().and_then(Json::as_array).unwrap_or_default().to_vec();
+        let name = arguments.first().and_then(Json::as_str).unwrap_or_default().to_owned();
+        let process = if what == Ask::Process { read(&arguments, &name) } else { Ok((Vec::new(), Vec::new())) };
+        Self { arguments, name, process }
+    }
+}
 
 /// The messages and the options of a call. What the context tells the agent is part of its options.
 fn read(arguments: &[Json], name: &str) -> Result<(Vec<Message>, Members), String> {
