@@ -437,7 +437,9 @@ impl Session<'_> {
 /// Whether a process had a good part of the time since it was asked to work, and so was not merely waiting for a processor.
 fn has_worked(process: Option<u32>, used: Option<Duration>, began: Instant) -> bool {
     let Some((before, now)) = used.zip(cpu_time_of(process)) else { return true };
-    now.saturating_sub(before) * 4 > began.elapsed()
+    // Where the time was up already, it was not this script's to use.
+    let took = began.elapsed();
+    took < LONG || now.saturating_sub(before) * 4 > took
 }
 
 /// CPU time that a process has used, where the system tells.

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use reqwest::Method;
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +74,7 @@ async fn get(url: &str, headers: &[HeaderFromEnv]) -> Result<Vec<u8>, CliError> 
 
 async fn run(command: &str) -> Result<Vec<u8>, CliError> {
     let failed = |why: String| CliError::new(Exit::CouldNotRun, format!("the snapshot command {command:?} {why}"));
-    let child = Command::new("sh")
+    let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -81,14 +82,21 @@ async fn run(command: &str) -> Result<Vec<u8>, CliError> {
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| failed(format!("cannot be started: {error}")))?;
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
-    let output = output.map_err(|_| failed(format!("did not end within {} s", PATIENCE.as_secs())))?;
-    let output = output.map_err(|error| failed(format!("cannot be read: {error}")))?;
-    if !output.status.success() {
-        return Err(failed(format!("ended with {}", output.status)));
+    let stdout = child.stdout.take();
+    let written = async {
+        let mut bytes = Vec::new();
+        if let Some(stdout) = stdout {
+            // One more than it may write: then it is ended.
+            stdout.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await?;
+        }
+        let status = if bytes.len() > MAX_BYTES { None } else { Some(child.wait().await?) };
+        Ok::<_, std::io::Error>((bytes, status))
+    };
+    let written = tokio::time::timeout(PATIENCE, written).await;
+    let written = written.map_err(|_| failed(format!("did not end within {} s", PATIENCE.as_secs())))?;
+    match written.map_err(|error| failed(format!("cannot be read: {error}")))? {
+        (_, None) => Err(failed(format!("wrote more than {MAX_BYTES} bytes"))),
+        (bytes, Some(status)) if status.success() => Ok(bytes),
+        (_, Some(status)) => Err(failed(format!("ended with {status}"))),
     }
-    if output.stdout.len() > MAX_BYTES {
-        return Err(failed(format!("wrote more than {MAX_BYTES} bytes")));
-    }
-    Ok(output.stdout)
 }
