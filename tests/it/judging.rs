@@ -76,3 +76,14 @@ fn tokens_stand_for_so_much_at_most() {
         assert_eq!(why, "the text is too long once its tokens are replaced");
     }
 }
+
+/// A command that never stops writing is ended at its bound, long before its time is up.
+#[test]
+fn a_snapshot_command_that_writes_without_end() {
+    let place = Place::new();
+    let (_agent, agent) = agent(&place);
+    place.write("t.golden.json", &suite(1, 1).replace("(a+)+0$", "a!$"));
+    let ended = place.run(&["run", "t.golden.json", "-n", &agent, "--snapshot-command", "yes"]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("wrote more than 67108864 bytes"), "{}", ended.stderr);
+}
