@@ -111,6 +111,10 @@ limits! {
         "what an agent sends in one call, an event counting 64 bytes besides its own",
         "no answer that anybody reads is longer",
         "the call ends as a violation of the protocol, and the agent is to blame";
+    RUN_BYTES: usize = 128 << 20, bytes;
+        "what an agent sends in all calls of a run that go on at the same time",
+        "a hundred answers of a megabyte, or two of the largest",
+        "the call that sends more ends as a violation of the protocol, and the agent is to blame";
     TOOL_CALLS: usize = 10_000, count;
         "tool calls in one call of an agent",
         "an agent in a loop stops before that",
@@ -123,6 +127,14 @@ limits! {
         "arguments and results in spans kept as evidence, of all calls together",
         "each waits only until its call is over",
         "further spans are dropped, and calls that wait for theirs cannot be judged by them";
+    RUN_SPANS: usize = SPANS / 4, count;
+        "spans kept as evidence of the calls of one run",
+        "those of another find room, too",
+        "further spans of it are dropped, and calls that wait for theirs cannot be judged by them";
+    RUN_SPAN_BYTES: usize = SPAN_BYTES / 4, bytes;
+        "arguments and results in spans kept as evidence of the calls of one run",
+        "those of another find room, too",
+        "further spans of it are dropped, and calls that wait for theirs cannot be judged by them";
     SPAN_AGE: Duration = Duration::from_mins(10), time;
         "time that a span is kept that belongs to no call",
         "instrumentations send them within seconds",

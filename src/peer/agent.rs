@@ -26,7 +26,7 @@ use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
 use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
 use crate::wire::bounded::Unread;
 use crate::wire::call::{chunks_to_proto, description_from_proto};
-use crate::wire::channel::CheckedChannel;
+use crate::wire::channel::{CheckedChannel, TRAVELLED};
 use crate::wire::value::{code_name, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
@@ -452,9 +452,9 @@ fn trouble_beyond(status: &Status) -> Option<String> {
 }
 
 /// Whether the other side answered HTTP without the trailers of gRPC, as web servers and proxies do. tonic makes up a
-/// status from the HTTP one then, and this text is all that tells it from one that travelled.
+/// status from the HTTP one then, with this text, and without the mark of one that travelled.
 fn speaks_no_grpc(status: &Status) -> bool {
-    status.message().starts_with("grpc-status header missing")
+    status.message().starts_with("grpc-status header missing") && !status.metadata().contains_key(TRAVELLED)
 }
 
 /// Whether a call certainly did not reach the other side, however it was made: nobody listens there, or it was refused unread.

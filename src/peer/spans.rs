@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
-use crate::limits::{SPAN_AGE, SPAN_BYTES, SPANS, TOOL_CALLS};
+use crate::limits::{RUN_SPAN_BYTES, RUN_SPANS, SPAN_AGE, SPAN_BYTES, SPANS, TOOL_CALLS};
 use crate::trace::{SpanId, TraceId};
 
 /// How often old spans are looked for.
@@ -66,6 +66,8 @@ struct Trace {
     spans: HashMap<SpanId, Kept>,
     children: HashMap<SpanId, Vec<SpanId>>,
     named: HashMap<String, Vec<SpanId>>,
+    /// Bytes of its spans.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -145,12 +147,14 @@ impl Inner {
             return None;
         }
         let bytes = size_of(span.tool.as_ref(), &span.asked);
-        if self.spans >= SPANS || self.bytes + bytes > SPAN_BYTES {
+        let has_share = trace.spans.len() < RUN_SPANS && trace.bytes + bytes <= RUN_SPAN_BYTES;
+        if !has_share || self.spans >= SPANS || self.bytes + bytes > SPAN_BYTES {
             trace.lose(now);
             return Some(false);
         }
         self.spans += 1;
         self.bytes += bytes;
+        trace.bytes += bytes;
         if let Some(parent) = span.parent {
             trace.children.entry(parent).or_default().push(span.span_id);
         }
@@ -176,16 +180,18 @@ impl Inner {
                 continue;
             }
             let owned = trace.owned();
-            let mut oldest = None;
+            let (mut oldest, mut forgotten) = (None, 0);
             trace.spans.retain(|id, kept| {
                 let is_old = now > kept.at + SPAN_AGE && !owned.contains(id);
                 if is_old {
                     oldest = Some(oldest.map_or(kept.at, |oldest: Instant| oldest.max(kept.at)));
                     spans += 1;
-                    bytes += kept.bytes();
+                    forgotten += kept.bytes();
                 }
                 !is_old
             });
+            bytes += forgotten;
+            trace.bytes -= forgotten;
             if let Some(at) = oldest {
                 trace.lose(at);
                 let Trace { spans, children, named, .. } = trace;
@@ -213,8 +219,10 @@ impl Inner {
             next.extend(trace.children.remove(&id).unwrap_or_default());
             found.extend(trace.spans.remove(&id));
         }
+        let bytes = found.iter().map(Kept::bytes).sum::<usize>();
+        trace.bytes -= bytes;
         self.spans -= found.len();
-        self.bytes -= found.iter().map(Kept::bytes).sum::<usize>();
+        self.bytes -= bytes;
         found
     }
 }

@@ -357,5 +357,12 @@ mod tests {
     #[test]
     fn nothing_reaches_the_terminal_raw() {
         assert_eq!(printable("a\u{1b}[31m\r\n\u{202e}b\u{9b}é"), "a\\u{1b}[31m\\r\\n\\u{202e}b\\u{9b}é");
+        // Nobody sees these, and they change what is seen.
+        assert_eq!(printable("a\u{200b}b\u{2066}\u{feff}\u{e0041}"), "a\\u{200b}b\\u{2066}\\u{feff}\\u{e0041}");
+        assert_eq!(printable("pay\u{ad}pal\u{2028}x\u{200d}y"), "pay\\u{ad}pal\\u{2028}x\\u{200d}y");
+        // These belong to what is seen.
+        for text in ["👩\u{200d}🚀", "می\u{200c}خواهم", "❤\u{fe0f}", "e\u{301}"] {
+            assert_eq!(printable(text), text);
+        }
     }
 }

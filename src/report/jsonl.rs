@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::outline::{Outline, Place};
 use super::suite_result::{Recorded, Said, is_false};
-use super::{Report, Unwritable, Verdict, Written};
+use super::{Report, Unwritable, Verdict, Written, printable_json};
 use crate::conversation::ToolCall;
 use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
@@ -29,7 +29,7 @@ impl Report for Lines {
 /// # Errors
 /// When it cannot be written as JSON, which texts and numbers always can.
 pub fn line(verdict: Verdict<'_>) -> serde_json::Result<String> {
-    serde_json::to_string(&Case::of(verdict)).map(|text| text + "\n")
+    serde_json::to_string(&Case::of(verdict)).map(|text| printable_json(&text) + "\n")
 }
 
 #[derive(Serialize)]

@@ -8,7 +8,7 @@
 //! Surefire and Gradle write it: `flakyFailure` or `flakyError` if the last one passed, else `rerunFailure` or `rerunError`.
 //!
 //! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped by the
-//! library, which also takes out control characters; the two others that XML 1.0 cannot hold are taken out here.
+//! library; what nobody would see of it, and what XML 1.0 cannot hold, is written as escapes here.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
 use super::outline::{Outline, Place};
-use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
+use super::{Report, Unwritable, Verdict, Written, attempts_note, printable_lines, repeats};
 use crate::conversation::Transcript;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{Attempt, Outcome, Turn};
@@ -195,7 +195,7 @@ fn rerun(number: usize, attempt: &Attempt, all: usize) -> TestRerun {
 
 /// A text without the characters that are in no XML 1.0.
 fn clean(text: &str) -> String {
-    text.replace(['\u{fffe}', '\u{ffff}'], "")
+    printable_lines(text)
 }
 
 /// What somebody wants to see who looks at a case that did not pass.

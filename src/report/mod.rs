@@ -359,16 +359,24 @@ pub fn printable(text: &str) -> String {
 #[must_use]
 pub fn printable_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        let mut shown = String::new();
-        push_printable(&mut shown, c);
-        // Line breaks and tabs stand between values only.
-        if matches!(c, '\n' | '\t') || !shown.starts_with('\\') || c == '\\' {
-            out.push(c);
-        } else {
-            let _ = write!(out, "\\u{:04x}", u32::from(c));
+    let mut rest = json;
+    // Line breaks and tabs stand between values only. Most bytes are letters, and reports are large.
+    while let Some(at) = rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte)) {
+        let (before, odd) = rest.split_at(at);
+        out.push_str(before);
+        let mut chars = odd.chars();
+        if let Some(c) = chars.next() {
+            if c.is_control() || is_unseen(c) {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            } else {
+                out.push(c);
+            }
         }
+        rest = chars.as_str();
     }
+    out.push_str(rest);
     out
 }
 
@@ -389,13 +397,42 @@ pub fn printable_lines(text: &str) -> String {
 
 fn push_printable(out: &mut String, c: char) {
     match c {
-        // Marks and overrides of direction.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            out.extend(c.escape_unicode());
-        }
-        // No characters at all: XML cannot hold them.
-        '\u{fffe}' | '\u{ffff}' => out.extend(c.escape_unicode()),
         c if c.is_control() => out.extend(c.escape_default()),
+        // Emoji and some scripts join what stands before them.
+        '\u{200c}' | '\u{200d}' if out.ends_with(|before: char| !before.is_ascii()) => out.push(c),
+        c if is_unseen(c) => out.extend(c.escape_unicode()),
         c => out.push(c),
     }
+}
+
+/// Whether nobody sees a character that changes what they see: the direction of writing, where a line ends, what is the same word. Those are
+/// the format characters and separators of Unicode, fillers that look like nothing, and what is no character at all, which XML cannot hold.
+const fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{600}'..='\u{605}'
+        | '\u{61c}'
+        | '\u{6dd}'
+        | '\u{70f}'
+        | '\u{890}'..='\u{891}'
+        | '\u{8e2}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{fffe}'..='\u{ffff}'
+        | '\u{110bd}'
+        | '\u{110cd}'
+        | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
 }

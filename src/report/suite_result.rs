@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::jsonl::Assertion;
 use super::outline::{Outline, Place};
 use super::repeats::{Gated, Repeated};
-use super::{Report, Unwritable, Verdict, Written};
+use super::{Report, Unwritable, Verdict, Written, printable_json};
 use crate::conversation::{Arguments, Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
@@ -46,14 +46,14 @@ impl Report for Json {
         let head = Head::of(&outline.run, outline.info(part));
         let head = serde_json::to_string_pretty(&head).map_err(Unwritable::of)?;
         let comma = if part > 0 { ",\n" } else { "" };
-        Ok(format!("{comma}{},\n  \"cases\": [", head.strip_suffix("\n}").unwrap_or(&head)))
+        Ok(format!("{comma}{},\n  \"cases\": [", printable_json(head.strip_suffix("\n}").unwrap_or(&head))))
     }
 
     fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
         let case = Case::of(verdict, outline.info(place.part));
         let case = serde_json::to_string_pretty(&case).map_err(Unwritable::of)?;
         let comma = if place.case > 0 { "," } else { "" };
-        Ok(format!("{comma}\n    {}", case.replace('\n', "\n    ")))
+        Ok(format!("{comma}\n    {}", printable_json(&case).replace('\n', "\n    ")))
     }
 
     fn part_end(&mut self, outline: &Outline, part: usize) -> Written {
@@ -63,7 +63,7 @@ impl Report for Json {
             ..Tail::of(&outline.run, outline.info(part), outline.parts[part].totals)
         };
         let tail = serde_json::to_string_pretty(&tail).map_err(Unwritable::of)?;
-        Ok(format!("\n  ],{}", tail.strip_prefix('{').unwrap_or(&tail)))
+        Ok(format!("\n  ],{}", printable_json(tail.strip_prefix('{').unwrap_or(&tail))))
     }
 
     fn end(&mut self, outline: &Outline) -> Written {

@@ -21,6 +21,7 @@ mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -201,6 +202,8 @@ struct Shared {
     spans: Arc<Inbox>,
     /// How long spans are waited for whose end nobody confirms.
     span_wait: Duration,
+    /// Bytes of what came of calls that go on.
+    output: AtomicUsize,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -449,6 +452,7 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
         begun: done.begun,
         spans,
         span_wait,
+        output: AtomicUsize::new(0),
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);

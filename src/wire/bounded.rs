@@ -201,6 +201,71 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Of messages by name: their fields that hold texts or messages. A number, a name, and the message; `None`: it is a text.
+type Texts = HashMap<String, Vec<(u64, String, Option<String>)>>;
+
+/// Those of our own packages.
+static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
+    fn collect(prefix: &str, message: &DescriptorProto, all: &mut Texts) {
+        let name = format!("{prefix}.{}", message.name());
+        let fields = message.field.iter().filter_map(|field| {
+            let nested = match field.r#type() {
+                Type::String => None,
+                Type::Message => Some(field.type_name().trim_start_matches('.').to_owned()),
+                _ => return None,
+            };
+            Some((u64::try_from(field.number()).ok()?, field.name().to_owned(), nested))
+        });
+        all.insert(name.clone(), fields.collect());
+        for nested in &message.nested_type {
+            collect(&name, nested, all);
+        }
+    }
+    let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap_or_default();
+    let mut all = HashMap::new();
+    for file in &files.file {
+        for message in &file.message_type {
+            collect(file.package(), message, &mut all);
+        }
+    }
+    all
+});
+
+/// Where a message holds a text with a NUL in it, in the words of the proto. Such a text is none to databases, and no name of anything.
+fn nul_in(name: &str, mut message: &[u8], depth: usize) -> Option<String> {
+    let fields = TEXTS.get(name).filter(|_| depth < MAX_DEPTH)?;
+    while let Some((number, content)) = field(&mut message) {
+        let Some(content) = content else { continue };
+        // What has no such byte at all is not looked into.
+        let Some((_, known, nested)) = fields.iter().find(|(of, ..)| *of == number).filter(|_| content.contains(&0))
+        else {
+            continue;
+        };
+        match nested {
+            None => return Some(known.clone()),
+            Some(nested) => {
+                if let Some(inside) = nul_in(nested, content, depth + 1) {
+                    return Some(format!("{known}.{inside}"));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Refuses a request to the daemon that holds a text with a NUL in it.
+fn check_texts<M: Name>(message: &[u8]) -> Result<(), Status> {
+    let is_request = M::PACKAGE == "forge.control.v1" && M::NAME.ends_with("Request");
+    // A piece of a bundle holds no texts, and is most of what comes.
+    if !is_request || M::NAME == "UploadBundleRequest" {
+        return Ok(());
+    }
+    match nul_in(&M::full_name(), message, 0) {
+        Some(place) => Err(Status::invalid_argument(format!("{place}: a text must not hold NUL characters"))),
+        None => Ok(()),
+    }
+}
+
 /// The schema of our own packages, and the places of their messages.
 static OURS: LazyLock<(Schema, HashMap<String, usize>)> = LazyLock::new(|| {
     // They are made with the program.
@@ -276,6 +341,7 @@ impl<U: Message + Name + Default + Send> Decoder for BoundedDecoder<U> {
             }
             Err(unread @ Unread::Malformed) => return Err(Status::internal(unread.to_string())),
         }
+        check_texts::<U>(&message)?;
         U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }
@@ -388,6 +454,35 @@ mod tests {
         assert_eq!(OURS.0.weigh(place, &vec![0xff; SMALL * 2]), Err(Unread::Malformed));
         // What is malformed and small is left to the reader.
         assert_eq!(OURS.0.weigh(place, &[0xff; 100]), Ok(()));
+    }
+
+    #[test]
+    fn texts_of_requests_hold_no_nul() {
+        use crate::wire::control;
+        let refused = |request: &control::CreateRunRequest| {
+            let refused = check_texts::<control::CreateRunRequest>(&request.encode_to_vec());
+            refused.err().map(|status| (status.code(), status.message().to_owned()))
+        };
+        let told =
+            |place: &str| Some((tonic::Code::InvalidArgument, format!("{place}: a text must not hold NUL characters")));
+        let spec = |spec| control::CreateRunRequest { spec: Some(spec), ..control::CreateRunRequest::default() };
+        let nul = || "a\0b".to_owned();
+        let labels = [(nul(), "x".to_owned())].into();
+        let targets = vec![control::Target::default(), control::Target { url: nul(), ..control::Target::default() }];
+        let bundle = Some(control::BundleRef { sha256: vec![0; 32], size_bytes: 0 });
+        for (request, place) in [
+            (control::CreateRunRequest { request_id: nul(), ..control::CreateRunRequest::default() }, "request_id"),
+            (spec(control::RunSpec { agent_id: nul(), ..control::RunSpec::default() }), "spec.agent_id"),
+            (spec(control::RunSpec { labels, ..control::RunSpec::default() }), "spec.labels.key"),
+            (spec(control::RunSpec { targets, ..control::RunSpec::default() }), "spec.targets.url"),
+        ] {
+            assert_eq!(refused(&request), told(place));
+        }
+        assert_eq!(
+            refused(&spec(control::RunSpec { bundle, ..control::RunSpec::default() })),
+            None,
+            "bytes are no text"
+        );
     }
 
     /// Our own client reads whatever is in a log.

@@ -11,7 +11,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures_util::TryFutureExt as _;
 use futures_util::future::MapOk;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::MapFrame;
@@ -20,8 +20,13 @@ use tonic::transport::Channel;
 use tonic::transport::channel::ResponseFuture;
 use tower::Service;
 
-/// Where details of a status travel.
+/// Where a status travels, and its details.
+const STATUS: &str = "grpc-status";
 const DETAILS: &str = "grpc-status-details-bin";
+
+/// Stands in the metadata of a status that travelled. tonic makes one up where an answer has none, and its words alone would not tell the
+/// two from each other: whoever answers chooses words.
+pub const TRAVELLED: &str = "forge-travelled";
 
 /// base64 as tonic reads it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -68,8 +73,11 @@ fn checked_frame(mut frame: Frame<Bytes>) -> Frame<Bytes> {
     frame
 }
 
-/// Leaves out details that nobody can read.
+/// Marks a status, and leaves out details that nobody can read.
 fn check(headers: &mut HeaderMap) {
+    if headers.contains_key(STATUS) {
+        headers.insert(TRAVELLED, HeaderValue::from_static("1"));
+    }
     if headers.get_all(DETAILS).iter().any(|details| BASE64.decode(details).is_err()) {
         headers.remove(DETAILS);
     }
@@ -88,7 +96,7 @@ mod tests {
         {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-status", "14".parse().expect("a header"));
-            headers.insert(DETAILS, http::HeaderValue::from_bytes(details.as_bytes()).expect("a header"));
+            headers.insert(DETAILS, HeaderValue::from_bytes(details.as_bytes()).expect("a header"));
             check(&mut headers);
             assert_eq!(headers.contains_key(DETAILS), is_kept, "{details:?}");
             let status = Status::from_header_map(&headers).expect("a status");

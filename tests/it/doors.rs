@@ -254,3 +254,60 @@ fn a_frozen_daemon_is_nobody_elses_fault() {
     let watched = place.run(&["watch", started.stdout.trim(), "--cases", "--daemon", &url]);
     assert_eq!(watched.code, Some(0), "{}{}", watched.stdout, watched.stderr);
 }
+
+/// A text with NUL in it is refused by the name of its field, before anything is asked of a database.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_with_nul_are_refused_by_name() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(AGENT);
+    let (_daemon, url) = daemon(&place, 1024, "");
+    let refused = client(&url).await.get_run(pb::GetRunRequest { run_id: "a\0b".to_owned() }).await.expect_err("none");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().starts_with("run_id: "), "{refused}");
+    place.write("nul.jsonl", &CASE.replace("\"c\"", "\"c\\u0000d\""));
+    let ended = place.run(&["run", "nul.jsonl", "-n", &agent, "--daemon", &url]);
+    assert_eq!(ended.code, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("U+0000"), "{}", ended.stderr);
+}
+
+/// Whoever answers chooses words, but not what they are taken for: a status in the words of one that was made up here is the agent's.
+#[tokio::test(flavor = "multi_thread")]
+async fn statuses_that_are_odd_are_the_agents() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, 1024, "");
+    for (headers, told) in [
+        (&[("grpc-status", "14"), ("grpc-status-details-bin", "!!!!")][..], "UNAVAILABLE"),
+        (
+            &[("grpc-status", "2"), ("grpc-message", "grpc-status header missing, mapped from HTTP status code 500")],
+            "UNKNOWN",
+        ),
+        (&[("grpc-status", "13"), ("grpc-message", "%FF%FE"), ("x-odd-bin", "!!!!")], ""),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let agent = format!("grpc://{}", listener.local_addr().expect("an address"));
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut calls = h2::server::handshake(stream).await.expect("speaks HTTP/2");
+                    while let Some(Ok((request, mut respond))) = calls.accept().await {
+                        let is_describe = request.uri().path().ends_with("Describe");
+                        let odd = if is_describe { &[("grpc-status", "12")][..] } else { headers };
+                        let mut answer = http::Response::builder().header("content-type", "application/grpc");
+                        for (name, value) in odd {
+                            answer = answer.header(*name, *value);
+                        }
+                        let answer = answer.body(()).expect("an answer");
+                        respond.send_response(answer, true).expect("is sent");
+                    }
+                });
+            }
+        });
+        place.write("t.jsonl", CASE);
+        let run = place.forgectl(&["run", "t.jsonl", "-n", &agent, "--daemon", &url, "-o", "result.json"]);
+        let ended = tokio::task::spawn_blocking(move || Running::start(run).end()).await.expect("ends");
+        assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+        let case = place.json("result.json")["cases"][0].to_string();
+        assert!(case.contains("agent error: ") && case.contains(told), "{case}");
+        server.abort();
+    }
+}
