@@ -5,6 +5,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use walkdir::{DirEntry, WalkDir};
+
 use super::inputs::GENERATED_ENDING;
 use super::{CliError, Exit};
 use crate::suite::Tier;
@@ -42,31 +44,31 @@ impl Contents {
     /// # Errors
     /// When one of them cannot be read: it may hold suites.
     pub(super) fn read(folder: &Path) -> Result<Self, CliError> {
-        let unreadable = |path: &Path, error: std::io::Error| {
-            CliError::new(Exit::Usage, format!("cannot read the folder {}: {error}", path.display()))
-        };
         let mut contents = Self::default();
         let mut looks = 0;
-        let mut folders = vec![folder.to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).map_err(|error| unreadable(&folder, error))? {
-                let entry = entry.map_err(|error| unreadable(&folder, error))?;
-                let (name, path) = (entry.file_name(), entry.path());
-                let name = name.to_string_lossy();
-                // Links are not followed: one that leads upwards never ends.
-                let kind = entry.file_type().map_err(|error| unreadable(&folder, error))?;
-                if name.starts_with('.') {
-                    // Hidden things are somebody else's; a file that is named like a suite is one all the same.
-                    contents.suites.extend((!kind.is_dir() && is_suite(&name)).then_some(path));
-                } else if kind.is_dir() {
-                    folders.push(path);
-                } else if kind.is_symlink() && path.is_dir() {
-                    contents.links.push(path);
-                } else if is_suite(&name) {
-                    contents.suites.push(path);
-                } else if resembles_suite(&name) || holds_cases(&path, &name, &mut looks) {
-                    contents.lookalikes.push(path);
+        let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+        // Links are not followed: one that leads upwards never ends. Hidden things are somebody else's; a file that is named like a
+        // suite is one all the same.
+        let entries = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
+        let is_ours = |entry: &DirEntry| entry.depth() == 0 || !entry.file_type().is_dir() || !is_hidden(entry);
+        for entry in entries.filter_entry(is_ours) {
+            let entry = entry.map_err(|error| {
+                let message = format!("cannot read the folder {}", error.path().unwrap_or(folder).display());
+                match error.into_io_error() {
+                    Some(error) => CliError::new(Exit::Usage, format!("{message}: {error}")),
+                    None => CliError::new(Exit::Usage, message),
                 }
+            })?;
+            let (name, kind, path) = (entry.file_name().to_string_lossy(), entry.file_type(), entry.path());
+            if kind.is_dir() {
+                continue;
+            }
+            if kind.is_symlink() && path.is_dir() {
+                contents.links.extend((!is_hidden(&entry)).then(|| path.to_owned()));
+            } else if is_suite(&name) {
+                contents.suites.push(path.to_owned());
+            } else if !is_hidden(&entry) && (resembles_suite(&name) || holds_cases(path, &name, &mut looks)) {
+                contents.lookalikes.push(path.to_owned());
             }
         }
         contents.suites.sort();
@@ -119,8 +121,8 @@ fn resembles_suite(name: &str) -> bool {
         let tiers = [Tier::Golden, Tier::Labeled, Tier::Regression];
         tiers.iter().any(|tier| is_one_slip(word, tier.name()) || is_one_slip(word, &format!("{}s", tier.name())))
     };
-    let is_json =
-        ending.ends_with("json") || (ending.starts_with('j') && slips(ending, "json") <= 2 && *ending != "js");
+    let is_json = ending.ends_with("json")
+        || (ending.starts_with('j') && strsim::osa_distance(ending, "json") <= 2 && *ending != "js");
     let is_lines = ["ndjson", "ldjson", "jsonlines"].contains(ending)
         || (is_one_slip(ending, "jsonl") && !["json", "json5", "jsonc"].contains(ending));
     let is_put_behind = PUT_BEHIND.contains(ending) || lower.ends_with('~');
@@ -164,29 +166,7 @@ fn holds_cases(path: &Path, name: &str, looks: &mut usize) -> bool {
 
 /// Whether a word is another, but for one slip.
 fn is_one_slip(word: &str, other: &str) -> bool {
-    slips(word, other) <= 1
-}
-
-/// How many slips make one word of another: a letter too many, one too few, another one, or two changed about.
-fn slips(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    if a.len().abs_diff(b.len()) > 2 {
-        return usize::MAX;
-    }
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
+    strsim::osa_distance(word, other) <= 1
 }
 
 #[cfg(test)]

@@ -71,24 +71,10 @@ pub fn meant_or_all(written: &str, known: &[&str]) -> Option<String> {
     did_you_mean(written, known).or_else(|| Some(format!("there are {}", known.join(", "))))
 }
 
-/// Levenshtein distance in characters.
+/// Edit distance in characters, where it may be one of a near miss. A hostile name may be very long.
 fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    // Names further apart than this are no near miss, and a hostile key may be very long.
-    if a.chars().count().abs_diff(b.len()) > 2 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    let is_near = a.chars().count().abs_diff(b.chars().count()) <= 2;
+    if is_near { strsim::levenshtein(a, b) } else { usize::MAX }
 }
 
 #[cfg(test)]

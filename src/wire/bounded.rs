@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
 use bytes::{Buf as _, Bytes};
+use prost::encoding::decode_varint;
 use prost::{Message, Name};
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
@@ -166,15 +167,15 @@ fn size_of(
 
 /// The next field: its number, and what it holds if it has a length. `None`: it is malformed.
 fn field<'a>(message: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
-    let key = varint(message)?;
+    let key = decode_varint(message).ok()?;
     let skipped = match key & 7 {
         0 => {
-            varint(message)?;
+            decode_varint(message).ok()?;
             return Some((key >> 3, None));
         }
         1 => 8,
         2 => {
-            let length = usize::try_from(varint(message)?).ok()?;
+            let length = usize::try_from(decode_varint(message).ok()?).ok()?;
             let (content, rest) = message.split_at_checked(length)?;
             *message = rest;
             return Some((key >> 3, Some(content)));
@@ -186,19 +187,6 @@ fn field<'a>(message: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
     };
     *message = message.get(skipped..)?;
     Some((key >> 3, None))
-}
-
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = message.split_first()?;
-        *message = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Of messages by name: their fields that hold texts or messages. A number, a name, and the message; `None`: it is a text.
