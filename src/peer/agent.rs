@@ -48,6 +48,9 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// Error texts travel in headers, and agents write long ones.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
 
+/// The capability of whoever stands in for an agent: its statuses may say that the agent cannot be reached, is set up wrong, or cannot
+/// be given a case.
+pub const STAND_IN: &str = "stand_in";
 /// Reason of a status UNAVAILABLE by which a party that stands in for the agent says that it cannot reach it.
 pub const AGENT_UNREACHABLE: &str = "AGENT_UNREACHABLE";
 /// Reason of a status UNAVAILABLE by which a party says that it is shutting down.
@@ -184,7 +187,7 @@ impl Agent {
                 let description = Description { revision: 1, ..Description::default() };
                 return Ok((description, true));
             }
-            let Some(last) = connection_trouble(&status).or_else(|| trouble_beyond(&status)) else {
+            let Some(last) = connection_trouble(&status).or_else(|| trouble_beyond(&status, false, true)) else {
                 if let Some(unread) = find::<Unread>(&status) {
                     let problem = format!("its description is not read: {unread}");
                     return Err(DescribeError::Incompatible { url: url(), problem });
@@ -370,9 +373,21 @@ pub enum Trouble {
     Misconfigured(String),
 }
 
-/// Sorts a status: `sent` says that the transport took the start frame, `answered` that an event came back.
+/// What is known of a call when it ends with a status.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// The transport took the start frame.
+    pub sent: bool,
+    /// An event came back.
+    pub answered: bool,
+    /// The other side declares [`STAND_IN`]: it may speak of somebody behind it.
+    pub stands_in: bool,
+}
+
+/// Sorts a status. What an agent says of itself does not choose who is to blame: only a stand-in knows of an agent that cannot be
+/// reached, and of cases that it cannot be given.
 #[must_use]
-pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
+pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing) -> Trouble {
     if !answered
         && (!sent || was_never_processed(status))
         && let Some(message) = connection_trouble(status)
@@ -382,14 +397,14 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
     if let Some(unread) = find::<Unread>(status) {
         return Trouble::Over(Failure::Protocol(format!("a message of it is not read: {unread}")));
     }
-    if speaks_no_grpc(status) || (!answered && status.code() == Code::Unimplemented) {
+    if !answered && (speaks_no_grpc(status) || status.code() == Code::Unimplemented) {
         // Whoever listens there, it is not the agent; that says nothing about the agent.
         return Trouble::Over(Failure::Unreachable(format!(
             "nothing there implements Invoke: {}",
             describe_status(status)
         )));
     }
-    if let Some(message) = trouble_beyond(status) {
+    if let Some(message) = trouble_beyond(status, answered, stands_in) {
         return if answered { Trouble::Over(Failure::Lost(message)) } else { Trouble::Beyond(message) };
     }
     if !answered && status.code() == Code::Unauthenticated {
@@ -397,7 +412,7 @@ pub fn trouble(status: &Status, sent: bool, answered: bool) -> Trouble {
         return Trouble::Misconfigured(describe_status(status));
     }
     let message = || shorten(status.message());
-    match status.get_details_error_info().filter(|_| status.code() == Code::FailedPrecondition) {
+    match status.get_details_error_info().filter(|_| stands_in && status.code() == Code::FailedPrecondition) {
         Some(info) if info.reason == AGENT_MISCONFIGURED => return Trouble::Misconfigured(message()),
         Some(info) if info.reason == CASE_UNSUPPORTED && !answered => {
             return Trouble::Over(Failure::Suite(message()));
@@ -445,10 +460,16 @@ fn connection_trouble(status: &Status) -> Option<String> {
     Some(text + hint)
 }
 
-/// What went wrong between a party that stands in for the agent and the agent itself, in that party's words.
-fn trouble_beyond(status: &Status) -> Option<String> {
+/// What went wrong between a party that stands in for the agent and the agent itself, in that party's words. An agent that shuts down
+/// may say that for itself, as long as it has not begun to answer.
+fn trouble_beyond(status: &Status, answered: bool, stands_in: bool) -> Option<String> {
     let info = status.get_details_error_info().filter(|_| status.code() == Code::Unavailable)?;
-    matches!(info.reason.as_str(), AGENT_UNREACHABLE | DRAINING).then(|| shorten(status.message()))
+    let may_say_so = match info.reason.as_str() {
+        AGENT_UNREACHABLE => stands_in,
+        DRAINING => stands_in || !answered,
+        _ => false,
+    };
+    may_say_so.then(|| shorten(status.message()))
 }
 
 /// Whether the other side answered HTTP without the trailers of gRPC, as web servers and proxies do. tonic makes up a

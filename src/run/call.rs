@@ -26,7 +26,9 @@ use crate::conversation::{
 };
 use crate::event::{CallEnd, CaseRef, Payload};
 use crate::limits::RUN_BYTES;
-use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, Sent, Trouble, trouble};
+use crate::peer::agent::{
+    AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, STAND_IN, Sent, Standing, Trouble, trouble,
+};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
@@ -125,6 +127,10 @@ impl Time {
 }
 
 impl Call<'_> {
+    fn standing(&self, sent: bool, answered: bool) -> Standing {
+        Standing { sent, answered, stands_in: self.callee.can(STAND_IN) }
+    }
+
     /// Whether the agent is the one under test. That one is of the run, whatever it is called.
     fn is_to_agent_under_test(&self) -> bool {
         self.callee.agent.name == self.shared.callee.agent.name
@@ -372,7 +378,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
             }
             Ok(None) => return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..end(recording, None, sent.at()) }),
             Err(status) => {
-                let failure = match trouble(&status, true, !recording.is_empty()) {
+                let failure = match trouble(&status, call.standing(true, !recording.is_empty())) {
                     Trouble::Over(failure) => failure,
                     Trouble::NotDelivered(message) => Failure::Lost(message),
                     Trouble::Beyond(message) => call.beyond(sent.at().unwrap_or_else(Instant::now), message),
@@ -519,7 +525,7 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
                 Err(status) => status,
             },
         };
-        match trouble(&status, sent.at().is_some(), false) {
+        match trouble(&status, call.standing(sent.at().is_some(), false)) {
             Trouble::Over(failure) => {
                 let grpc_status = Some(status.code().into());
                 return Err(NotOpened { failure, sent: sent.at(), cancel: None, grpc_status });

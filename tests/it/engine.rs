@@ -2,6 +2,7 @@
 //!
 //! An agent is a list of [`Step`]s, so that a test reads like what happens on the wire.
 
+mod blame;
 mod reach;
 mod turns;
 
@@ -35,6 +36,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Router;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// What a scripted agent does next.
 #[derive(Debug, Clone)]
@@ -64,6 +66,8 @@ enum Step {
     ObeyCancel,
     /// Ends the call with a bare status.
     End(tonic::Code),
+    /// Ends the call with a status that has a reason and says something.
+    EndBecause(tonic::Code, &'static str, &'static str),
     /// Ends the call with OK.
     EndOk,
     /// The next events have numbers that are off by so much.
@@ -230,6 +234,11 @@ async fn play(
             },
             End(code) => {
                 let _ = out.send(Err(Status::new(code, "as scripted"))).await;
+                return;
+            }
+            EndBecause(code, reason, message) => {
+                let details = ErrorDetails::with_error_info(reason, "forge.agent.v1", HashMap::new());
+                let _ = out.send(Err(Status::with_error_details(code, message, details))).await;
                 return;
             }
             EndOk => return,

@@ -416,7 +416,7 @@ async fn the_protocol() {
     let mut agent = AgentEndpointClient::connect(format!("http://{address}")).await.expect("connects");
 
     let described = agent.describe(DescribeRequest::default()).await.expect("an answer").into_inner();
-    let capabilities = ["attachments", "cancel"].map(str::to_owned).into();
+    let capabilities = ["attachments", "cancel", "stand_in"].map(str::to_owned).into();
     assert_eq!((described.revision, described.capabilities), (1, capabilities));
     assert_eq!(described.card.expect("a card").agent_id, endpoint.address.to_string());
 

@@ -25,7 +25,9 @@ use super::attachments::{Attachments, MAX_FILE_BYTES};
 use super::client::{Reply, Trouble};
 use super::events::Events;
 use super::question::Question;
-use crate::peer::agent::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, MAX_MESSAGE_BYTES};
+use crate::peer::agent::{
+    AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, MAX_MESSAGE_BYTES, STAND_IN,
+};
 use crate::sidecar::rules::{known, opening, revision, with_reason};
 use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
 use crate::wire::agent::invoke_request::Frame;
@@ -101,7 +103,7 @@ impl AgentEndpoint for Service {
                 description: format!("the HTTP endpoint {url}"),
                 ..AgentCard::default()
             }),
-            capabilities: ["attachments", "cancel"].map(str::to_owned).into(),
+            capabilities: ["attachments", "cancel", STAND_IN].map(str::to_owned).into(),
             limits: Some(Limits {
                 max_message_bytes: i64::try_from(MAX_MESSAGE_BYTES).unwrap_or(i64::MAX),
                 max_attachment_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
