@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -255,8 +255,9 @@ impl Manager {
         if !validate_only && self.lock().len() >= WAITING_RUNS + self.parallel {
             return Err(CreateError::TooManyWait);
         }
-        let assembled = tokio::time::timeout(PATIENCE, self.assemble(&spec)).await;
-        let parts = assembled.unwrap_or(Err(CreateError::Busy))?;
+        // Only for room: however long its own bundle takes, others are not in its way.
+        let room = tokio::time::timeout(PATIENCE, self.room_for(&spec)).await;
+        let parts = self.assemble(&spec, room.unwrap_or(Err(CreateError::Busy))?).await?;
         let plan = &parts.plan;
         if spec.strict {
             // Not when a run goes on after a restart: it was accepted.
@@ -298,12 +299,24 @@ impl Manager {
         Grouper::new(run, self.span_style)
     }
 
-    /// Everything that a run needs besides itself.
-    async fn assemble(&self, spec: &RunSpec) -> Result<Parts, CreateError> {
+    /// Waits for the room that an open bundle takes, and for the turn to open it.
+    async fn room_for(&self, spec: &RunSpec) -> Result<Opening<'_>, CreateError> {
         let size = self.bundles.size(&spec.bundle).await?.min(MAX_HELD_BYTES);
         let kib = u32::try_from(size >> 10).unwrap_or(u32::MAX).saturating_add(1);
         let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| CreateError::Stopping)?;
-        let _turn = self.opening.acquire().await.map_err(|_| CreateError::Stopping)?;
+        let turn = self.opening.acquire().await.map_err(|_| CreateError::Stopping)?;
+        Ok(Opening { room, turn })
+    }
+
+    /// Everything that a run needs besides itself, for one that was accepted: it waits as long as it takes.
+    async fn reopen(&self, spec: &RunSpec) -> Result<Parts, CreateError> {
+        let opening = self.room_for(spec).await?;
+        self.assemble(spec, opening).await
+    }
+
+    /// Everything that a run needs besides itself.
+    async fn assemble(&self, spec: &RunSpec, opening: Opening<'_>) -> Result<Parts, CreateError> {
+        let Opening { room, turn: _turn } = opening;
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
         let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
@@ -490,7 +503,7 @@ impl Manager {
     async fn open_and_execute(&self, run: Run, parts: Option<Parts>, control: Control) -> Result<(), StoreError> {
         let parts = match parts {
             Some(parts) => parts,
-            None => match self.assemble(&run.spec).await {
+            None => match self.reopen(&run.spec).await {
                 Ok(parts) => parts,
                 Err(error) => return self.give_up(run, &chain(&error)).await,
             },
@@ -709,6 +722,12 @@ async fn abandon(store: &Store, run: Run, reason: &str, message: &str, told: &mu
     let events = store.append(run_id, &mut vec![ended]).await?;
     told.take(&events);
     Ok(())
+}
+
+/// Room for an open bundle, and the turn to open it.
+struct Opening<'a> {
+    room: OwnedSemaphorePermit,
+    turn: SemaphorePermit<'a>,
 }
 
 /// What a run needs besides itself.
