@@ -23,6 +23,7 @@ use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
 use crate::plan::{Plan, PlanError, Replay, RunSpec};
+use crate::run::pulse::watched;
 use crate::run::replay::{Evidence, Index};
 use crate::run::{Control, Done, Farewells, Job, Results, Room, RunScripts, Waiting, execute, suite_infos};
 use crate::script::pool::Pool;
@@ -39,6 +40,7 @@ use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
+use crate::work::in_place;
 
 /// Bundles that are opened at the same time.
 const OPENING: usize = 2;
@@ -449,7 +451,7 @@ impl Manager {
         let manager = Arc::clone(self);
         self.tasks.spawn(async move {
             let run_id = run.run_id.clone();
-            let going = Box::pin(manager.go(run, parts, control));
+            let going = watched("a run", manager.go(run, parts, control));
             let went = AssertUnwindSafe(going).catch_unwind().await;
             match went {
                 Ok(Ok(())) => tracing::info!(run = %run_id, "run ended"),
@@ -660,6 +662,11 @@ struct Told {
 
 impl Told {
     fn take(&mut self, events: &[Stored]) {
+        let bytes = events.iter().map(|stored| stored.bytes).sum();
+        in_place(bytes, || self.take_each(events));
+    }
+
+    fn take_each(&mut self, events: &[Stored]) {
         let Self { telemetry, is_replay, grouper } = self;
         for stored in events {
             let event = &stored.event;

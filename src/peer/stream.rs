@@ -188,6 +188,12 @@ impl Recording {
         &self.leniencies
     }
 
+    /// Bytes of arguments that have to be read to tell what is odd about them.
+    #[must_use]
+    pub fn odd_bytes(&self) -> usize {
+        self.tool_calls.iter().filter(|call| !call.params.is_object()).map(|call| call.params.bytes()).sum()
+    }
+
     /// What the terminal event means: `None` for an answer, else why there is none.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
+use super::dynamic::size_of_turn;
 use super::pulse::stood_still;
 use super::reach::Trying;
 use super::replay::digest_of_call;
@@ -32,10 +33,12 @@ use crate::peer::agent::{
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
-use crate::trace::SpanId;
-use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
+use crate::trace::{SpanId, TraceHeaders};
+use crate::wire::agent::{InvokeRequest, InvokeResponse, InvokeStart, invoke_request};
 use crate::wire::bounded::{SMALL, weigh};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
+use crate::wire::value::duration_to_proto;
+use crate::work::{QUICK_BYTES, Undecided, in_place, read_apart};
 
 /// Time an agent has to end a call after a cancel.
 const GRACE: Duration = Duration::from_secs(2);
@@ -94,16 +97,32 @@ pub(super) struct Call<'a> {
     pub(super) deadline: Instant,
 }
 
-/// The time of a call. What the daemon stands still meanwhile does not count.
+/// The time of a call. What the daemon stands still meanwhile does not count, nor what it takes to read what is large.
 struct Time {
     deadline: Instant,
     /// How long the daemon had stood still when the call began.
     stood_before: Duration,
+    /// How long it read while the agent's time did not run, in microseconds.
+    read: AtomicU64,
 }
 
 impl Time {
     fn until(deadline: Instant) -> Self {
-        Self { deadline, stood_before: stood_still() }
+        Self { deadline, stood_before: stood_still(), read: AtomicU64::new(0) }
+    }
+
+    /// How long the daemon read what is large.
+    fn read(&self) -> Duration {
+        Duration::from_micros(self.read.load(Ordering::Relaxed))
+    }
+
+    /// Time since the start frame was taken, as far as it is the agent's.
+    fn of_agent(&self, sent: Option<Instant>) -> Duration {
+        sent.map_or(Duration::ZERO, |sent| sent.elapsed().saturating_sub(self.read()))
+    }
+
+    fn end(&self) -> Instant {
+        self.deadline + self.stood() + self.read()
     }
 
     /// How long the daemon stood still since the call began.
@@ -112,13 +131,13 @@ impl Time {
     }
 
     fn left(&self) -> Duration {
-        (self.deadline + self.stood()).saturating_duration_since(Instant::now())
+        self.end().saturating_duration_since(Instant::now())
     }
 
     /// Waits until it is up. A daemon that slept while it ran out goes on reading: what had come until then counts.
     async fn up(&self) {
         loop {
-            tokio::time::sleep_until(self.deadline + self.stood()).await;
+            tokio::time::sleep_until(self.end()).await;
             if self.left().is_zero() {
                 return;
             }
@@ -228,8 +247,35 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         grpc_status: exchange.grpc_status,
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
-    exchange.waited += stood;
+    exchange.waited += stood + time.read();
     Ok(exchange)
+}
+
+/// Reads something of so many bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
+///
+/// # Errors
+/// How the call ends if it cannot be read.
+async fn read<T: Send + 'static>(
+    call: &Call<'_>,
+    time: &Time,
+    bytes: usize,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, (Failure, CancelReason)> {
+    if bytes <= QUICK_BYTES {
+        return Ok(job());
+    }
+    let began = Instant::now();
+    // Apart, so that the task of every other case is small.
+    let read = Box::pin(read_apart(&call.shared.run_id, bytes, &call.shared.control.cancel, job)).await;
+    let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    time.read.fetch_add(took, Ordering::Relaxed);
+    read.map_err(|why| match why {
+        Undecided::Stopped => (Failure::Cancelled, call.shared.control.reason()),
+        why => {
+            let why = format!("the daemon could not read what the agent sent: {why}");
+            (Failure::Stalled(why), CancelReason::Budget)
+        }
+    })
 }
 
 /// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
@@ -276,7 +322,8 @@ async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
     exchange.waited = read.waited;
-    exchange.warnings.extend(reconcile(&mut exchange.transcript, &read));
+    let bytes = size_of_turn(&exchange.transcript);
+    exchange.warnings.extend(in_place(bytes, || reconcile(&mut exchange.transcript, &read)));
     shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
     Ok(exchange)
 }
@@ -330,7 +377,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
-            return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent) });
+            return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await });
         }
     };
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
@@ -354,13 +401,13 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                 if recording.is_empty() {
                     call.callee.reach.delivered();
                 }
-                match take(call, &mut recording, &mut output, message, &sent).await? {
+                match take(call, time, &mut recording, &mut output, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
                         results.insert((Instant::now() + delay, calls_answered), result);
                     }
-                    Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
+                    Err(ended) => break Some(ended),
                 }
                 if let Some(most) = recording.exceeded() {
                     break Some((Failure::MaxTurns(most), CancelReason::MaxTurns));
@@ -376,7 +423,10 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                     break None;
                 }
             }
-            Ok(None) => return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..end(recording, None, sent.at()) }),
+            Ok(None) => {
+                let ended = end(call, time, recording, None, sent.at()).await;
+                return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..ended });
+            }
             Err(status) => {
                 let failure = match trouble(&status, call.standing(true, !recording.is_empty())) {
                     Trouble::Over(failure) => failure,
@@ -385,14 +435,14 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                     Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
-                return Ok(Exchange { grpc_status, ..end(recording, Some(failure), sent.at()) });
+                return Ok(Exchange { grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
             }
         }
     };
     if let Some((failure, reason)) = failure {
         say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
         let (cancel, grpc_status) = (Some(reason), Some(status_of(reason)));
-        return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent.at()) });
+        return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
@@ -413,7 +463,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    Ok(Exchange { grpc_status: Some(status.into()), ..recording.into_exchange(failure) })
+    Ok(Exchange { grpc_status: Some(status.into()), ..recorded(call, time, recording, failure).await })
 }
 
 /// What a call ends with, for us, that the daemon ends.
@@ -469,6 +519,15 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     let invocation = &call.invocation;
     let trace = call.shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
     let mut trying = None;
+    // What is put before the agent is made and measured once, whatever the number of attempts.
+    let bytes = invocation.options.as_ref().map_or(0, |options| options.as_str().len());
+    let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
+    let (asked, headers) = (invocation.clone(), trace.clone());
+    let start = match read(call, time, bytes, move || start_of(&asked, &headers, limit)).await {
+        Ok(Ok(start)) => start,
+        Ok(Err(why)) => return Err(NotOpened::at_all(Failure::Suite(why), None)),
+        Err((failure, _)) => return Err(NotOpened::at_all(failure, None)),
+    };
     loop {
         if call.callee.reach.is_gone() {
             let given_up =
@@ -478,20 +537,10 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
         }
         let since = Instant::now();
         let left = time.left();
-        // Built anew for each attempt: the budget shrinks while we wait for a connection.
-        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
-        let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
-        if start.encoded_len() as u64 > limit {
-            let message =
-                format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
-            return Err(NotOpened::at_all(Failure::Suite(message), None));
-        }
-        // What we would not read ourselves is not put before an agent, which would be blamed for it.
-        if start.encoded_len() > SMALL
-            && let Err(unread) = weigh::<InvokeRequest>(&start.encode_to_vec())
-        {
-            let message = format!("the case needs a message of {} bytes, and {unread}", start.encoded_len());
-            return Err(NotOpened::at_all(Failure::Suite(message), None));
+        let mut start = start.clone();
+        // It shrinks while we wait for a connection.
+        if let Some(invoke_request::Frame::Start(InvokeStart { context: Some(context), .. })) = &mut start.frame {
+            context.budget = Some(duration_to_proto(left));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
         let (agent, trace) = (call.callee.agent.clone(), trace.clone());
@@ -553,32 +602,64 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     }
 }
 
+/// The first frame of a call.
+///
+/// # Errors
+/// Why the agent cannot be sent it.
+fn start_of(invocation: &Invocation, trace: &TraceHeaders, limit: u64) -> Result<InvokeRequest, String> {
+    let start = start_to_proto(invocation, trace);
+    let bytes = start.encoded_len();
+    if bytes as u64 > limit {
+        return Err(format!("the case needs a message of {bytes} bytes, and the agent takes {limit}"));
+    }
+    // What we would not read ourselves is not put before an agent, which would be blamed for it.
+    if bytes > SMALL {
+        let weighed = weigh::<InvokeRequest>(&start.encode_to_vec());
+        weighed.map_err(|unread| format!("the case needs a message of {bytes} bytes, and {unread}"))?;
+    }
+    Ok(start)
+}
+
 /// Takes one event into the record and into the log, and returns what the daemon answers and after what delay, if the
-/// event asks for something. The inner error is the rule that the agent broke.
+/// event asks for something. The inner error is how the call ends with it.
 async fn take(
     call: &Call<'_>,
+    time: &Time,
     recording: &mut Recording,
     output: &mut Output<'_>,
     message: InvokeResponse,
     sent: &Sent,
-) -> Result<Result<Option<(Duration, StubResult)>, String>, LogClosed> {
-    let bytes = message.encoded_len();
-    let event = match event_from_proto(message) {
-        Ok(event) => event,
-        Err(error) => return Ok(Err(error.to_string())),
+) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {
+    let broke = |rule: String| Ok(Err((Failure::Protocol(rule), CancelReason::ProtocolError)));
+    let (bytes, at) = (message.encoded_len(), time.of_agent(sent.at()));
+    if let Err(broken) = output.add(bytes) {
+        return broke(broken);
+    }
+    let event = match read(call, time, bytes, || event_from_proto(message)).await {
+        Ok(Ok(event)) => event,
+        Ok(Err(error)) => return broke(error.to_string()),
+        Err(ended) => return Ok(Err(ended)),
     };
     let bent_before = recording.leniencies().len();
-    if let Err(broken) = output.add(bytes) {
-        return Ok(Err(broken));
-    }
-    if let Err(broken) = recording.take(&event, bytes, elapsed(sent.at())) {
-        return Ok(Err(broken));
+    if let Err(broken) = recording.take(&event, bytes, at) {
+        return broke(broken);
     }
     for rule in recording.leniencies().iter().skip(bent_before) {
         report(call, *rule).await?;
     }
     let result = match (&event.kind, call.stubs) {
-        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some(stub_for(call, stubs)),
+        (AgentEventKind::ToolStarted { call: tool, .. }, Some(stubs)) => {
+            let stub = stubs.iter().find(|(name, _)| *name == tool.name).map(|(_, stub)| stub);
+            if bytes <= QUICK_BYTES {
+                Some(stub_for(tool, stub))
+            } else {
+                let (tool, stub) = (tool.clone(), stub.cloned());
+                match read(call, time, bytes, move || stub_for(&tool, stub.as_ref())).await {
+                    Ok(result) => Some(result),
+                    Err(ended) => return Ok(Err(ended)),
+                }
+            }
+        }
         _ => None,
     };
     log(call, event).await?;
@@ -618,7 +699,7 @@ async fn place_for_result<'a>(
 }
 
 /// What the daemon answers to a tool call, and after what delay.
-fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult) {
+fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, StubResult) {
     let unstubbed = |message: String| Fault {
         code: tonic::Code::NotFound.into(),
         reason: "UNSTUBBED".to_owned(),
@@ -627,7 +708,7 @@ fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult)
         retryable: false,
     };
     let result = |outcome, unstubbed| StubResult { call_id: call.call_id.clone(), outcome, unstubbed };
-    let Some((_, stub)) = stubs.iter().find(|(tool, _)| *tool == call.name) else {
+    let Some(stub) = stub else {
         let fault = unstubbed(format!("the case has no stub for the tool {:?}", call.name));
         return (Duration::ZERO, result(ToolOutcome::Error(fault), true));
     };
@@ -695,15 +776,24 @@ fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequ
 }
 
 /// The exchange of a call that ended without `finished`.
-fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) -> Exchange {
+async fn end(
+    call: &Call<'_>,
+    time: &Time,
+    recording: Recording,
+    failure: Option<Failure>,
+    sent: Option<Instant>,
+) -> Exchange {
+    let duration = time.of_agent(sent);
     let failure = failure.or_else(|| recording.failure());
-    let mut exchange = recording.into_exchange(failure);
-    exchange.transcript.duration = elapsed(sent);
+    let mut exchange = recorded(call, time, recording, failure).await;
+    exchange.transcript.duration = duration;
     exchange
 }
 
-fn elapsed(sent: Option<Instant>) -> Duration {
-    sent.map_or(Duration::ZERO, |sent| sent.elapsed())
+/// What was recorded, with remarks about it.
+async fn recorded(call: &Call<'_>, time: &Time, recording: Recording, failure: Option<Failure>) -> Exchange {
+    let read = read(call, time, recording.odd_bytes(), || recording.into_exchange(failure)).await;
+    read.unwrap_or_else(|(failure, _)| Exchange { failure: Some(failure), ..Exchange::default() })
 }
 
 #[cfg(test)]
