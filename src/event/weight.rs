@@ -13,15 +13,7 @@ impl Draft {
     /// Bytes that it takes in memory, about.
     #[must_use]
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.payload.weight()
-    }
-}
-
-impl Payload {
-    /// Bytes that it holds, about.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        of_payload(self)
+        size_of::<Self>() + of_payload(&self.payload)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,8 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use super::dynamic::size_of_turn;
-use super::pulse::stood_still;
+use super::pulse::{STILL, stood_still};
 use super::reach::Trying;
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
@@ -26,19 +25,17 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
-use crate::limits::RUN_BYTES;
 use crate::peer::agent::{
     AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, STAND_IN, Sent, Standing, Trouble, trouble,
 };
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
-use crate::trace::{SpanId, TraceHeaders};
-use crate::wire::agent::{InvokeRequest, InvokeResponse, InvokeStart, invoke_request};
+use crate::trace::SpanId;
+use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
 use crate::wire::bounded::{SMALL, weigh};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
-use crate::wire::value::duration_to_proto;
-use crate::work::{QUICK_BYTES, Undecided, in_place, read_apart};
+use crate::wire::room::{Held, Meter};
 
 /// Time an agent has to end a call after a cancel.
 const GRACE: Duration = Duration::from_secs(2);
@@ -54,90 +51,64 @@ const FROM_SPANS: &str = "tools.from_spans";
 const MAX_TRACED: usize = 48 << 10;
 /// What a message counts besides its text, and each part of one: about what the names around it take when it is exported.
 const TRACED_PART: usize = 40;
+/// Time that a call waits for room, which others have as long as their time lasts.
+const ROOM_PATIENCE: Duration = Duration::from_mins(10);
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// What came of a call that goes on; forgotten when it is over.
-struct Output<'a> {
-    /// What came of all calls of the run that go on.
-    of_run: &'a AtomicUsize,
-    bytes: usize,
-}
-
-impl<'a> Output<'a> {
-    fn of(shared: &'a Shared) -> Self {
-        Self { of_run: &shared.output, bytes: 0 }
-    }
-
-    /// Counts an event.
-    fn add(&mut self, bytes: usize) -> Result<(), String> {
-        let before = self.of_run.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        if before + bytes > RUN_BYTES {
-            return Err(format!("the calls of the run that go on sent more than {RUN_BYTES} bytes together"));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Output<'_> {
-    fn drop(&mut self) {
-        self.of_run.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// What to call, and how.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Shared,
     pub(super) callee: &'a Callee,
     pub(super) case: &'a CaseRef,
+    /// What the case holds of the room of its run.
+    pub(super) held: &'a Arc<Held>,
     pub(super) invocation: Invocation,
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
     pub(super) stubs: Option<&'a [(String, Stub)]>,
     pub(super) deadline: Instant,
 }
 
-/// The time of a call. What the daemon stands still meanwhile does not count, nor what it takes to read what is large.
-struct Time {
+/// The time of a call. What the daemon stands still meanwhile, or has no room for what comes, does not count.
+struct Time<'a> {
     deadline: Instant,
     /// How long the daemon had stood still when the call began.
     stood_before: Duration,
-    /// How long it read while the agent's time did not run, in microseconds.
-    read: AtomicU64,
+    held: &'a Held,
+    /// How long the case had waited for room.
+    waited_before: Duration,
 }
 
-impl Time {
-    fn until(deadline: Instant) -> Self {
-        Self { deadline, stood_before: stood_still(), read: AtomicU64::new(0) }
+impl<'a> Time<'a> {
+    fn of(call: &Call<'a>) -> Self {
+        let held = &**call.held;
+        Self { deadline: call.deadline, stood_before: stood_still(), held, waited_before: held.waited() }
     }
 
-    /// How long the daemon read what is large.
-    fn read(&self) -> Duration {
-        Duration::from_micros(self.read.load(Ordering::Relaxed))
+    /// How long the call waited for room, if that counts.
+    fn crowded(&self) -> Duration {
+        let waited = self.held.waited().saturating_sub(self.waited_before).min(ROOM_PATIENCE);
+        if waited > STILL { waited } else { Duration::ZERO }
     }
 
-    /// Time since the start frame was taken, as far as it is the agent's.
-    fn of_agent(&self, sent: Option<Instant>) -> Duration {
-        sent.map_or(Duration::ZERO, |sent| sent.elapsed().saturating_sub(self.read()))
-    }
-
-    fn end(&self) -> Instant {
-        self.deadline + self.stood() + self.read()
-    }
-
-    /// How long the daemon stood still since the call began.
+    /// How much of the time since the call began was the daemon's.
     fn stood(&self) -> Duration {
-        stood_still().saturating_sub(self.stood_before)
+        stood_still().saturating_sub(self.stood_before) + self.crowded()
+    }
+
+    /// What the daemon did with its time.
+    fn what(&self) -> &'static str {
+        if self.crowded().is_zero() { "stood still" } else { "had no room for what calls of the run send" }
     }
 
     fn left(&self) -> Duration {
-        self.end().saturating_duration_since(Instant::now())
+        (self.deadline + self.stood()).saturating_duration_since(Instant::now())
     }
 
     /// Waits until it is up. A daemon that slept while it ran out goes on reading: what had come until then counts.
     async fn up(&self) {
         loop {
-            tokio::time::sleep_until(self.end()).await;
+            tokio::time::sleep_until(self.deadline + self.stood()).await;
             if self.left().is_zero() {
                 return;
             }
@@ -212,7 +183,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
-    let time = Time::until(call.deadline);
+    let time = Time::of(&call);
     let mut exchange = match &call.shared.evidence {
         None => watched(&call, &time).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
@@ -222,7 +193,8 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     }
     let stood = time.stood();
     if !stood.is_zero() {
-        undecided(&mut exchange, stood);
+        let has_waited_in_vain = time.crowded() == ROOM_PATIENCE;
+        undecided(&mut exchange, stood, time.what(), has_waited_in_vain);
     }
     // Connecting is not part of it, and neither is what the daemon waited for afterwards.
     let took = exchange.transcript.duration;
@@ -247,40 +219,13 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         grpc_status: exchange.grpc_status,
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
-    exchange.waited += stood + time.read();
+    exchange.waited += stood;
     Ok(exchange)
 }
 
-/// Reads something of so many bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
-///
-/// # Errors
-/// How the call ends if it cannot be read.
-async fn read<T: Send + 'static>(
-    call: &Call<'_>,
-    time: &Time,
-    bytes: usize,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, (Failure, CancelReason)> {
-    if bytes <= QUICK_BYTES {
-        return Ok(job());
-    }
-    let began = Instant::now();
-    // Apart, so that the task of every other case is small.
-    let read = Box::pin(read_apart(&call.shared.run_id, bytes, &call.shared.control.cancel, job)).await;
-    let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    time.read.fetch_add(took, Ordering::Relaxed);
-    read.map_err(|why| match why {
-        Undecided::Stopped => (Failure::Cancelled, call.shared.control.reason()),
-        why => {
-            let why = format!("the daemon could not read what the agent sent: {why}");
-            (Failure::Stalled(why), CancelReason::Budget)
-        }
-    })
-}
-
-/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
-/// by whoever kept its time.
-fn undecided(exchange: &mut Exchange, stood: Duration) {
+/// Takes from the agent what is the fault of a daemon that did something else for so long during its call: the time, and that it was given
+/// up for by whoever kept its time.
+fn undecided(exchange: &mut Exchange, stood: Duration, what: &str, is_in_vain: bool) {
     let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
     transcript.duration = transcript.duration.saturating_sub(stood);
     let seconds = stood.as_secs_f64();
@@ -288,24 +233,24 @@ fn undecided(exchange: &mut Exchange, stood: Duration) {
     let is_its_word = grpc_status.is_none_or(|status| gave_up.contains(&status));
     match failure {
         // Its time was longer by as much, so that it is its own.
-        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) => {}
-        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(seconds))),
+        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) && !is_in_vain => {}
+        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(what, seconds))),
         Some(Failure::Agent(_) | Failure::Lost(_)) if is_its_word => {
-            *failure = Some(Failure::Stalled(gave_up_while(seconds)));
+            *failure = Some(Failure::Stalled(gave_up_while(what, seconds)));
         }
         _ => {}
     }
-    warnings.push(format!("the daemon stood still for {seconds:.1} s during the call, which is not counted"));
+    warnings.push(format!("the daemon {what} for {seconds:.1} s during the call, which is not counted"));
 }
 
-fn gave_up_while(seconds: f64) -> String {
+fn gave_up_while(what: &str, seconds: f64) -> String {
     format!(
-        "the daemon stood still for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
+        "the daemon {what} for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
     )
 }
 
 /// Makes the call, and reads its spans if they are evidence.
-async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
+async fn watched(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
     let shared = call.shared;
     if !call.callee.can(FROM_SPANS) {
         return made(call, time).await;
@@ -322,8 +267,7 @@ async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
     exchange.waited = read.waited;
-    let bytes = size_of_turn(&exchange.transcript);
-    exchange.warnings.extend(in_place(bytes, || reconcile(&mut exchange.transcript, &read)));
+    exchange.warnings.extend(reconcile(&mut exchange.transcript, &read));
     shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
     Ok(exchange)
 }
@@ -370,14 +314,15 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
     last
 }
 
-async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
+async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
-    let mut output = Output::of(call.shared);
-    let (mut stream, frames, sent) = match open(call, time).await {
+    // What comes of a call that is over is kept by nobody.
+    let metered = call.held.meter();
+    let (mut stream, frames, sent) = match open(call, time, &metered.meter()).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
-            return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await });
+            return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent) });
         }
     };
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
@@ -401,13 +346,13 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                 if recording.is_empty() {
                     call.callee.reach.delivered();
                 }
-                match take(call, time, &mut recording, &mut output, message, &sent).await? {
+                match take(call, &mut recording, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
                         results.insert((Instant::now() + delay, calls_answered), result);
                     }
-                    Err(ended) => break Some(ended),
+                    Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
                 }
                 if let Some(most) = recording.exceeded() {
                     break Some((Failure::MaxTurns(most), CancelReason::MaxTurns));
@@ -423,10 +368,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                     break None;
                 }
             }
-            Ok(None) => {
-                let ended = end(call, time, recording, None, sent.at()).await;
-                return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..ended });
-            }
+            Ok(None) => return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..end(recording, None, sent.at()) }),
             Err(status) => {
                 let failure = match trouble(&status, call.standing(true, !recording.is_empty())) {
                     Trouble::Over(failure) => failure,
@@ -435,14 +377,14 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                     Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
-                return Ok(Exchange { grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
+                return Ok(Exchange { grpc_status, ..end(recording, Some(failure), sent.at()) });
             }
         }
     };
     if let Some((failure, reason)) = failure {
         say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
         let (cancel, grpc_status) = (Some(reason), Some(status_of(reason)));
-        return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
+        return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent.at()) });
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
@@ -463,7 +405,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    Ok(Exchange { grpc_status: Some(status.into()), ..recorded(call, time, recording, failure).await })
+    Ok(Exchange { grpc_status: Some(status.into()), ..recording.into_exchange(failure) })
 }
 
 /// What a call ends with, for us, that the daemon ends.
@@ -504,7 +446,7 @@ impl NotOpened {
 }
 
 /// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
-async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
+async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened, NotOpened> {
     let begun = Instant::now();
     let mut backoff = Backoff::new();
     let mut last = "no connection".to_owned();
@@ -519,15 +461,6 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     let invocation = &call.invocation;
     let trace = call.shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
     let mut trying = None;
-    // What is put before the agent is made and measured once, whatever the number of attempts.
-    let bytes = invocation.options.as_ref().map_or(0, |options| options.as_str().len());
-    let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
-    let (asked, headers) = (invocation.clone(), trace.clone());
-    let start = match read(call, time, bytes, move || start_of(&asked, &headers, limit)).await {
-        Ok(Ok(start)) => start,
-        Ok(Err(why)) => return Err(NotOpened::at_all(Failure::Suite(why), None)),
-        Err((failure, _)) => return Err(NotOpened::at_all(failure, None)),
-    };
     loop {
         if call.callee.reach.is_gone() {
             let given_up =
@@ -537,15 +470,26 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
         }
         let since = Instant::now();
         let left = time.left();
-        let mut start = start.clone();
-        // It shrinks while we wait for a connection.
-        if let Some(invoke_request::Frame::Start(InvokeStart { context: Some(context), .. })) = &mut start.frame {
-            context.budget = Some(duration_to_proto(left));
+        // Built anew for each attempt: the budget shrinks while we wait for a connection.
+        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
+        let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
+        if start.encoded_len() as u64 > limit {
+            let message =
+                format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
+            return Err(NotOpened::at_all(Failure::Suite(message), None));
+        }
+        // What we would not read ourselves is not put before an agent, which would be blamed for it.
+        if start.encoded_len() > SMALL
+            && let Err(unread) = weigh::<InvokeRequest>(&start.encode_to_vec())
+        {
+            let message = format!("the case needs a message of {} bytes, and {unread}", start.encoded_len());
+            return Err(NotOpened::at_all(Failure::Suite(message), None));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
-        let (agent, trace) = (call.callee.agent.clone(), trace.clone());
+        let (agent, trace, meter) = (call.callee.agent.clone(), trace.clone(), meter.clone());
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
-        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace).await });
+        let mut opening: Opening =
+            Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace, Some(meter)).await });
         let status = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => {
@@ -602,64 +546,28 @@ async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     }
 }
 
-/// The first frame of a call.
-///
-/// # Errors
-/// Why the agent cannot be sent it.
-fn start_of(invocation: &Invocation, trace: &TraceHeaders, limit: u64) -> Result<InvokeRequest, String> {
-    let start = start_to_proto(invocation, trace);
-    let bytes = start.encoded_len();
-    if bytes as u64 > limit {
-        return Err(format!("the case needs a message of {bytes} bytes, and the agent takes {limit}"));
-    }
-    // What we would not read ourselves is not put before an agent, which would be blamed for it.
-    if bytes > SMALL {
-        let weighed = weigh::<InvokeRequest>(&start.encode_to_vec());
-        weighed.map_err(|unread| format!("the case needs a message of {bytes} bytes, and {unread}"))?;
-    }
-    Ok(start)
-}
-
 /// Takes one event into the record and into the log, and returns what the daemon answers and after what delay, if the
-/// event asks for something. The inner error is how the call ends with it.
+/// event asks for something. The inner error is the rule that the agent broke.
 async fn take(
     call: &Call<'_>,
-    time: &Time,
     recording: &mut Recording,
-    output: &mut Output<'_>,
     message: InvokeResponse,
     sent: &Sent,
-) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {
-    let broke = |rule: String| Ok(Err((Failure::Protocol(rule), CancelReason::ProtocolError)));
-    let (bytes, at) = (message.encoded_len(), time.of_agent(sent.at()));
-    if let Err(broken) = output.add(bytes) {
-        return broke(broken);
-    }
-    let event = match read(call, time, bytes, || event_from_proto(message)).await {
-        Ok(Ok(event)) => event,
-        Ok(Err(error)) => return broke(error.to_string()),
-        Err(ended) => return Ok(Err(ended)),
+) -> Result<Result<Option<(Duration, StubResult)>, String>, LogClosed> {
+    let bytes = message.encoded_len();
+    let event = match event_from_proto(message) {
+        Ok(event) => event,
+        Err(error) => return Ok(Err(error.to_string())),
     };
     let bent_before = recording.leniencies().len();
-    if let Err(broken) = recording.take(&event, bytes, at) {
-        return broke(broken);
+    if let Err(broken) = recording.take(&event, bytes, elapsed(sent.at())) {
+        return Ok(Err(broken));
     }
     for rule in recording.leniencies().iter().skip(bent_before) {
         report(call, *rule).await?;
     }
     let result = match (&event.kind, call.stubs) {
-        (AgentEventKind::ToolStarted { call: tool, .. }, Some(stubs)) => {
-            let stub = stubs.iter().find(|(name, _)| *name == tool.name).map(|(_, stub)| stub);
-            if bytes <= QUICK_BYTES {
-                Some(stub_for(tool, stub))
-            } else {
-                let (tool, stub) = (tool.clone(), stub.cloned());
-                match read(call, time, bytes, move || stub_for(&tool, stub.as_ref())).await {
-                    Ok(result) => Some(result),
-                    Err(ended) => return Ok(Err(ended)),
-                }
-            }
-        }
+        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some(stub_for(call, stubs)),
         _ => None,
     };
     log(call, event).await?;
@@ -699,7 +607,7 @@ async fn place_for_result<'a>(
 }
 
 /// What the daemon answers to a tool call, and after what delay.
-fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, StubResult) {
+fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult) {
     let unstubbed = |message: String| Fault {
         code: tonic::Code::NotFound.into(),
         reason: "UNSTUBBED".to_owned(),
@@ -708,7 +616,7 @@ fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, StubResult) {
         retryable: false,
     };
     let result = |outcome, unstubbed| StubResult { call_id: call.call_id.clone(), outcome, unstubbed };
-    let Some(stub) = stub else {
+    let Some((_, stub)) = stubs.iter().find(|(tool, _)| *tool == call.name) else {
         let fault = unstubbed(format!("the case has no stub for the tool {:?}", call.name));
         return (Duration::ZERO, result(ToolOutcome::Error(fault), true));
     };
@@ -776,24 +684,15 @@ fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequ
 }
 
 /// The exchange of a call that ended without `finished`.
-async fn end(
-    call: &Call<'_>,
-    time: &Time,
-    recording: Recording,
-    failure: Option<Failure>,
-    sent: Option<Instant>,
-) -> Exchange {
-    let duration = time.of_agent(sent);
+fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) -> Exchange {
     let failure = failure.or_else(|| recording.failure());
-    let mut exchange = recorded(call, time, recording, failure).await;
-    exchange.transcript.duration = duration;
+    let mut exchange = recording.into_exchange(failure);
+    exchange.transcript.duration = elapsed(sent);
     exchange
 }
 
-/// What was recorded, with remarks about it.
-async fn recorded(call: &Call<'_>, time: &Time, recording: Recording, failure: Option<Failure>) -> Exchange {
-    let read = read(call, time, recording.odd_bytes(), || recording.into_exchange(failure)).await;
-    read.unwrap_or_else(|(failure, _)| Exchange { failure: Some(failure), ..Exchange::default() })
+fn elapsed(sent: Option<Instant>) -> Duration {
+    sent.map_or(Duration::ZERO, |sent| sent.elapsed())
 }
 
 #[cfg(test)]

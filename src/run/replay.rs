@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use super::LogClosed;
@@ -31,7 +32,6 @@ use crate::suite::stub::Stub;
 use crate::verdict::{Blame, CaseResult, Cause, LEFT_OUT, Outcome};
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
 use crate::wire::party::{Judgement, NextInput};
-use crate::work::in_place;
 pub use index::Index;
 use index::{Came, Ended, Key, Place, Then, Turns, key};
 
@@ -208,9 +208,7 @@ impl Evidence {
                 call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
             }
         }
-        let bytes = events.iter().map(|event| event.payload.weight()).sum();
-        let exchange = in_place(bytes, || exchange(&events, call.invocation.tool_mode));
-        Ok(exchange.unwrap_or_else(|| miss("its log is not what it was")))
+        Ok(exchange(&events, call.invocation.tool_mode).unwrap_or_else(|| miss("its log is not what it was")))
     }
 
     /// What a simulator or validator said to a question.
@@ -296,14 +294,10 @@ impl Pieces {
         self.0.update(piece);
     }
 
-    fn wire(&mut self, message: &impl prost::Message) {
-        in_place(message.encoded_len(), || self.add(&message.encode_to_vec()));
-    }
-
     fn messages(&mut self, messages: &[Message]) {
         self.add(&(messages.len() as u64).to_be_bytes());
         for message in messages {
-            self.wire(&message_to_proto(message));
+            self.add(&message_to_proto(message).encode_to_vec());
         }
     }
 
@@ -343,7 +337,7 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
     pieces.add(asked.criteria.as_bytes());
     pieces.messages(asked.conversation);
     for call in asked.tool_calls {
-        pieces.wire(&tool_call_to_proto(&as_ever(call)));
+        pieces.add(&tool_call_to_proto(&as_ever(call)).encode_to_vec());
     }
     pieces.add(asked.options.stringify().as_bytes());
     pieces.digest()
@@ -363,8 +357,6 @@ fn as_ever(call: &ToolCall) -> ToolCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost::Message as _;
-
     use crate::conversation::ToolMode;
 
     #[test]
