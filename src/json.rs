@@ -194,6 +194,18 @@ impl Json {
         }
     }
 
+    /// About the length of its text, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let inner: usize = match &self.value {
+            Value::Null | Value::Bool(_) => 0,
+            Value::Number(text) | Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(Self::size).sum(),
+            Value::Object(members) => members.iter().map(|(key, value)| key.len() + value.size()).sum(),
+        };
+        inner + 4
+    }
+
     /// Compact JSON text as `JSON.stringify` writes it; integers keep all their digits.
     #[must_use]
     pub fn stringify(&self) -> String {

@@ -21,19 +21,23 @@
 //! # }
 //! ```
 //!
+//! What is always read to its end, such as JSON that came, goes through [`read_apart`]. What only copies, hashes or writes is
+//! [`in_place`]: it needs what it borrows, and takes milliseconds.
+//!
 //! [`is_over`] is asked of the thread, not of a value that is handed down: engines of patterns and validators of schemas hand nothing
 //! to those whom they call. Where no such work is being done nothing is ever over, so the same functions can be
 //! used anywhere.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +45,12 @@ use crate::limits::{WORK_AT_ONCE, WORK_MEMORY, WORK_THREADS, WORK_WAITING};
 
 /// What takes longer goes on at the lowest priority.
 const LONG: Duration = Duration::from_millis(250);
+/// Most bytes that are read on a runtime thread: a millisecond or two.
+pub const QUICK_BYTES: usize = 64 << 10;
+/// Most bytes that are copied, hashed or written there.
+const QUICK_COPY: usize = 1 << 20;
+/// How many times a text the memory is that JSON may take when it is read.
+pub const JSON_MEMORY: usize = 10;
 /// Memory that is not counted, in bytes.
 const LITTLE: usize = 8 << 20;
 /// Stack of a thread, in bytes.
@@ -103,6 +113,45 @@ pub async fn off_the_runtime<T: Send + 'static>(
     }
 }
 
+/// Reads something of so many bytes, such as JSON: at once where it is little, else off the runtime.
+///
+/// Reading waits for no judging of its owner, and is fair between owners like all such work. It always ends, so it has no budget of CPU time.
+///
+/// # Errors
+/// As [`off_the_runtime`].
+pub async fn read_apart<T: Send + 'static>(
+    owner: &str,
+    bytes: usize,
+    stop: &CancellationToken,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Undecided> {
+    if bytes <= QUICK_BYTES {
+        return Ok(job());
+    }
+    let owner = format!("{owner} reads");
+    let work = Work { owner: &owner, cpu: Duration::MAX, memory: bytes.saturating_mul(JSON_MEMORY) };
+    off_the_runtime(work, stop, job).await
+}
+
+/// Copies, hashes or writes so many bytes that cannot be given away. Where they are many, the runtime takes all else that this thread
+/// had to do to another one first.
+pub fn in_place<T>(bytes: usize, job: impl FnOnce() -> T) -> T {
+    let is_shared = || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if bytes <= QUICK_COPY || !is_shared() {
+        return job();
+    }
+    let began = Instant::now();
+    let done = tokio::task::block_in_place(job);
+    GIVEN_AWAY.set(GIVEN_AWAY.get() + began.elapsed());
+    done
+}
+
+/// Time during which this thread was no runtime thread, because of [`in_place`].
+#[must_use]
+pub fn given_away() -> Duration {
+    GIVEN_AWAY.get()
+}
+
 /// Whether the work that this thread does has to end: its CPU time is used up, or nobody wants it any more. Takes about a microsecond.
 #[must_use]
 pub fn is_over() -> bool {
@@ -131,6 +180,7 @@ impl Drop for StopOnDrop {
 thread_local! {
     /// What the work on this thread may still take; `None`: it does none.
     static CURRENT: RefCell<Option<Budget>> = const { RefCell::new(None) };
+    static GIVEN_AWAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 struct Budget {

@@ -54,11 +54,26 @@ impl Arguments {
         }
     }
 
+    /// Their length as they are written, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self.given() {
+            Some(Payload::Json(text)) => text.as_str().len(),
+            Some(Payload::Malformed(text)) => text.len(),
+            None => 0,
+        }
+    }
+
+    /// Whether they are an object as they should be, which its first character tells.
+    #[must_use]
+    pub fn is_object(&self) -> bool {
+        matches!(self.given(), Some(Payload::Json(text)) if text.as_str().trim_start().starts_with('{'))
+    }
+
     /// What is odd about them, if they are known and no object; the sentence begins with "the arguments of X".
     #[must_use]
     pub fn oddity(&self) -> Option<String> {
-        let payload = self.given()?;
-        if matches!(payload, Payload::Json(text) if text.as_str().trim_start().starts_with('{')) {
+        if self.given().is_none() || self.is_object() {
             return None;
         }
         let why = self.read().err()?;

@@ -22,6 +22,7 @@ use crate::telemetry::otlp::{self, resource};
 use crate::telemetry::spans::Grouper;
 use crate::wire::control as pb;
 use crate::wire::value::WireError;
+use crate::work::in_place;
 
 /// Events that are read at a time for the outline.
 const BATCH: usize = 1_000;
@@ -130,9 +131,8 @@ impl Beginning {
         let began = Instant::now();
         while let Outlining::Reading(mut outliner, after) = self.outlining {
             let events = self.log.store.read(&self.log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-            for stored in &events {
-                outliner.take(&stored.event);
-            }
+            let bytes = events.iter().map(|stored| stored.bytes).sum();
+            in_place(bytes, || events.iter().for_each(|stored| outliner.take(&stored.event)));
             self.outlining = if let Some(last) = events.last() {
                 Outlining::Reading(outliner, last.event.sequence)
             } else {
@@ -189,15 +189,18 @@ impl Traces {
             self.log.store.read(&self.log.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?;
         let Some(last) = events.last() else { return Ok(None) };
         self.after = last.event.sequence;
-        let mut lines = String::new();
-        for stored in &events {
-            // A line each: whoever reads them line by line has a limit.
-            for group in self.grouper.take(stored) {
-                let line = otlp::line(group.spans(), &self.resource);
-                lines += &line.map_err(|error| Status::internal(error.to_string()))?;
+        let bytes = events.iter().map(|stored| stored.bytes).sum();
+        let lines = in_place(bytes, || {
+            let mut lines = String::new();
+            for stored in &events {
+                // A line each: whoever reads them line by line has a limit.
+                for group in self.grouper.take(stored) {
+                    lines += &otlp::line(group.spans(), &self.resource)?;
+                }
             }
-        }
-        Ok(Some(lines.into_bytes()))
+            Ok(lines.into_bytes())
+        });
+        lines.map(Some).map_err(|error: serde_json::Error| Status::internal(error.to_string()))
     }
 }
 
@@ -247,7 +250,8 @@ impl Text {
                 let verdict = Verdict::of(&planned, &finished);
                 let verdict = verdict.ok_or_else(|| Status::data_loss("the log of the run is not what it was"))?;
                 let tracing = Tracing::of(&outline.run);
-                report.case(outline, place, Verdict { tracing: Some(&tracing), ..verdict })
+                let bytes = finished.payload.weight();
+                in_place(bytes, || report.case(outline, place, Verdict { tracing: Some(&tracing), ..verdict }))
             }
             Step::PartEnd(part) => report.part_end(outline, part),
             Step::End => report.end(outline),

@@ -46,8 +46,8 @@ pub(super) fn generate(manager: &Manager, request: pb::GenerateCasesRequest) -> 
     let (sender, responses) = mpsc::channel(WAITING);
     let name = generator.name.clone();
     manager.spawn(async move {
-        let asking = AssertUnwindSafe(ask(generator, target, wanted, budget, sender.clone())).catch_unwind();
-        if asking.await.is_err() {
+        let asking = Box::pin(ask(generator, target, wanted, budget, sender.clone()));
+        if AssertUnwindSafe(asking).catch_unwind().await.is_err() {
             tracing::error!(generator = ?name, "asking a generator panicked");
             // Else the client would take what came for everything.
             let failed = of_generator(&name, "the daemon failed while it asked");

@@ -25,6 +25,7 @@ use tonic::{Code, Status};
 use super::door::GuestInfo;
 use super::status::{BUSY, with_reason};
 use crate::limits::{OPEN_REPORTS, WAITING_FOR_CLIENTS};
+use crate::run::pulse::watched;
 
 /// The calls that this is about begin so.
 const PATHS: &str = "/forge.control.v1.RunService/";
@@ -266,7 +267,7 @@ impl Outgoing {
     fn of(body: Body, ticket: Ticket) -> Self {
         let (sender, pieces) = mpsc::channel(1);
         let line = ticket.clone();
-        let task = tokio::spawn(make(body, ticket, sender));
+        let task = tokio::spawn(watched("an answer", make(body, ticket, sender)));
         line.is_made_by(task.abort_handle());
         Self::Going { pieces, _task: AbortOnDropHandle::new(task) }
     }

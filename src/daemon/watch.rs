@@ -20,7 +20,7 @@ use crate::wire::control as pb;
 use crate::wire::event::run_event_to_proto;
 use crate::wire::run::time_to_proto;
 use crate::wire::value::WireError;
-use crate::work::{Work, off_the_runtime};
+use crate::work::{Work, in_place, off_the_runtime};
 
 /// Events that are read from the log at a time.
 const BATCH: usize = 256;
@@ -81,10 +81,10 @@ impl Watch {
             while let Some(stored) = self.read.pop_front() {
                 self.ahead = self.ahead.saturating_sub(stored.held());
                 self.ticket.has_read(self.ahead);
-                let Stored { event, .. } = stored;
+                let Stored { event, bytes } = stored;
                 self.ended = matches!(event.payload, Payload::RunFinished(_));
                 if self.wants(&event) {
-                    let item = Item::Event(run_event_to_proto(&event));
+                    let item = Item::Event(in_place(bytes, || run_event_to_proto(&event)));
                     return Ok(Some(pb::WatchRunResponse { item: Some(item) }));
                 }
             }

@@ -13,7 +13,15 @@ impl Draft {
     /// Bytes that it takes in memory, about.
     #[must_use]
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + of_payload(&self.payload)
+        size_of::<Self>() + self.payload.weight()
+    }
+}
+
+impl Payload {
+    /// Bytes that it holds, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        of_payload(self)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 
 use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
@@ -28,6 +29,7 @@ use crate::wire::party::{
     Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, vote_from_proto,
 };
 use crate::wire::value::{duration_to_proto, shorten};
+use crate::work::{JSON_MEMORY, QUICK_BYTES, in_place, read_apart};
 
 /// The deadline header only backs up ours, which has to come first.
 const GRACE: Duration = Duration::from_secs(2);
@@ -99,17 +101,24 @@ impl Agent {
     /// When it says nothing that counts.
     pub async fn next_input(&self, belongs: &Belongs, asked: &NextInput<'_>) -> Result<Input, Silence> {
         let client = SimulatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let bytes = asked.options.size() * JSON_MEMORY;
         let ask = || {
             let mut client = client.clone();
-            let request = traced(next_input_to_proto(self.context(belongs), asked), &belongs.trace);
+            let request = in_place(bytes, || next_input_to_proto(self.context(belongs), asked));
+            let request = traced(request, &belongs.trace);
             async move { client.next_input(request).await }
         };
         match reached(belongs, ask).await? {
-            Ok(answer) => input_from_proto(answer.into_inner()).map_err(Silence::Failed),
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                let bytes = prost::Message::encoded_len(&answer);
+                read(&belongs.run_id, bytes, || input_from_proto(answer)).await?.map_err(Silence::Failed)
+            }
             Err(status) if status.code() == Code::Unimplemented => {
                 let question = simulator_question(asked);
                 let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
-                let Spoken { input, is_last, reasoning } = input_in(&response).map_err(Silence::Failed)?;
+                let spoken = read(&belongs.run_id, response.len(), move || input_in(&response)).await?;
+                let Spoken { input, is_last, reasoning } = spoken.map_err(Silence::Failed)?;
                 Ok(Input { message: input.map(Message::user), is_last, reasoning: shorten(&reasoning), usage })
             }
             Err(status) => Err(self.failed(&status)),
@@ -122,9 +131,11 @@ impl Agent {
     /// When there is none.
     pub async fn validate(&self, belongs: &Belongs, asked: &Judgement<'_>) -> Result<Vote, Silence> {
         let client = ValidatorClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let bytes = asked.options.size() * JSON_MEMORY;
         let ask = || {
             let mut client = client.clone();
-            let request = traced(judgement_to_proto(self.context(belongs), asked), &belongs.trace);
+            let request = in_place(bytes, || judgement_to_proto(self.context(belongs), asked));
+            let request = traced(request, &belongs.trace);
             async move { client.validate(request).await }
         };
         match reached(belongs, ask).await? {
@@ -132,8 +143,10 @@ impl Agent {
             Err(status) if status.code() == Code::Unimplemented => {
                 let question = validator_question(asked);
                 let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
-                let Verdict { passed, reason, score } = verdict_in(&response).map_err(Silence::Failed)?;
-                Ok(Vote { passed, reason: shorten(&reason), score, reply: shorten(&response), usage })
+                let reply = shorten(&response);
+                let verdict = read(&belongs.run_id, response.len(), move || verdict_in(&response)).await?;
+                let Verdict { passed, reason, score } = verdict.map_err(Silence::Failed)?;
+                Ok(Vote { passed, reason: shorten(&reason), score, reply, usage })
             }
             Err(status) => Err(self.failed(&status)),
         }
@@ -206,23 +219,41 @@ impl Agent {
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<Transcript, Silence> {
         let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace, None).await;
+        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::new(invocation.tool_mode);
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {
             let bytes = prost::Message::encoded_len(&message);
-            let event = event_from_proto(message).map_err(|error| Silence::Failed(error.to_string()))?;
+            let event = read(&invocation.run_id, bytes, || event_from_proto(message)).await?;
+            let event = event.map_err(|error| Silence::Failed(error.to_string()))?;
             recording.take(&event, bytes, Duration::ZERO).map_err(Silence::Failed)?;
             if recording.is_finished() {
                 break;
             }
         }
         match recording.failure() {
-            None => Ok(recording.into_exchange(None).transcript),
+            None => {
+                let bytes = recording.odd_bytes();
+                Ok(read(&invocation.run_id, bytes, || recording.into_exchange(None)).await?.transcript)
+            }
             Some(Failure::Agent(message) | Failure::Protocol(message)) => Err(Silence::Failed(message)),
             Some(failure) => Err(Silence::Failed(format!("{failure:?}"))),
         }
     }
+}
+
+/// Reads something of so many bytes that was said for a run.
+async fn read<T: Send + 'static>(
+    run_id: &str,
+    bytes: usize,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Silence> {
+    if bytes <= QUICK_BYTES {
+        return Ok(job());
+    }
+    // Whoever wants it no more drops this.
+    let read = Box::pin(read_apart(run_id, bytes, &CancellationToken::new(), job)).await;
+    read.map_err(|why| Silence::Failed(format!("the daemon could not read what was said: {why}")))
 }
 
 fn left(belongs: &Belongs) -> Duration {

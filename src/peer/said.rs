@@ -19,6 +19,8 @@ use crate::conversation::ToolMode;
 #[derive(Debug, Default)]
 pub(super) struct Said {
     text: String,
+    /// Behind the last character that is no blank.
+    spoken_until: usize,
     /// Places in the text where a tool was called between two messages, in order.
     cuts: Vec<usize>,
     /// Where each message begins that has an id.
@@ -49,6 +51,11 @@ impl Said {
                 None => drop(self.messages.insert(message_id.to_owned(), begins)),
             }
         }
+        // Here, so that nobody looks through a text of nothing but blanks once more for each call in it.
+        let spoken = piece.trim_end().len();
+        if spoken > 0 {
+            self.spoken_until = self.text.len() + spoken;
+        }
         self.text.push_str(piece);
     }
 
@@ -59,16 +66,6 @@ impl Said {
         }
     }
 
-    /// What is before a place, and what is behind it, without a copy of all if that is all.
-    pub(super) fn split(self, at: usize) -> (String, String) {
-        let mut before = self.text;
-        if at == 0 {
-            return (String::new(), before);
-        }
-        let behind = before.split_off(at);
-        (before, behind)
-    }
-
     /// Everything.
     pub(super) fn all(&self) -> &str {
         &self.text
@@ -76,13 +73,12 @@ impl Said {
 
     /// Where the answer begins in what was said.
     pub(super) fn answer(&self, mode: ToolMode) -> Answer {
-        let is_said = |from: &&usize| !self.text[**from..].trim().is_empty();
         match mode {
             ToolMode::RoutingOnly => Answer { at: 0, is_before_a_call: false },
             ToolMode::Stub => Answer { at: self.cuts.last().copied().unwrap_or(0), is_before_a_call: false },
             ToolMode::Live => {
-                let last = self.cuts.iter().rev().find(is_said);
-                let is_before_a_call = last != self.cuts.last() && !self.text.trim().is_empty();
+                let last = self.cuts.iter().rev().find(|from| **from < self.spoken_until);
+                let is_before_a_call = last != self.cuts.last() && self.spoken_until > 0;
                 Answer { at: last.copied().unwrap_or(0), is_before_a_call }
             }
         }

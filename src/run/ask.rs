@@ -19,6 +19,7 @@ use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
 use crate::verdict::{Blame, Opinion};
 use crate::wire::party::{Judgement, Vote};
+use crate::work::{JSON_MEMORY, in_place};
 
 /// A question to a simulator or validator, while its answer is awaited.
 pub(super) struct Asking {
@@ -106,7 +107,8 @@ pub(super) async fn validator(
     transcript: &Transcript,
     belongs: &Belongs,
 ) -> Reply {
-    let options = with_test_mode(options, "validator", None);
+    let bytes = options.map_or(0, Json::size) * JSON_MEMORY;
+    let options = in_place(bytes, || with_test_mode(options, "validator", None));
     let criteria = metadata(&options, "criteria").to_owned();
     // What is no number of votes was refused with the suite.
     let votes = votes_of(&options).unwrap_or(1);
@@ -124,7 +126,7 @@ pub(super) async fn validator(
         repeat: belongs.repeat,
         attempt: belongs.attempt,
     };
-    let digest = digest_of_judgement(&asked);
+    let digest = in_place(bytes, || digest_of_judgement(&asked));
     let told =
         || Asked { instructions: texts([&criteria]), messages: for_traces(conversation, Some(&transcript.response)) };
     let recorded = shared.evidence.as_ref().filter(|evidence| !evidence.asks_validators);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use super::pulse::{STILL, stood_still};
+use super::dynamic::size_of_turn;
+use super::pulse::stood_still;
 use super::reach::Trying;
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
@@ -25,17 +26,19 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
+use crate::limits::RUN_BYTES;
 use crate::peer::agent::{
     AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, STAND_IN, Sent, Standing, Trouble, trouble,
 };
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
-use crate::trace::SpanId;
-use crate::wire::agent::{InvokeRequest, InvokeResponse, invoke_request};
+use crate::trace::{SpanId, TraceHeaders};
+use crate::wire::agent::{InvokeRequest, InvokeResponse, InvokeStart, invoke_request};
 use crate::wire::bounded::{SMALL, weigh};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
-use crate::wire::room::{Held, Meter};
+use crate::wire::value::duration_to_proto;
+use crate::work::{QUICK_BYTES, Undecided, in_place, read_apart};
 
 /// Time an agent has to end a call after a cancel.
 const GRACE: Duration = Duration::from_secs(2);
@@ -51,64 +54,90 @@ const FROM_SPANS: &str = "tools.from_spans";
 const MAX_TRACED: usize = 48 << 10;
 /// What a message counts besides its text, and each part of one: about what the names around it take when it is exported.
 const TRACED_PART: usize = 40;
-/// Time that a call waits for room, which others have as long as their time lasts.
-const ROOM_PATIENCE: Duration = Duration::from_mins(10);
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
+
+/// What came of a call that goes on; forgotten when it is over.
+struct Output<'a> {
+    /// What came of all calls of the run that go on.
+    of_run: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl<'a> Output<'a> {
+    fn of(shared: &'a Shared) -> Self {
+        Self { of_run: &shared.output, bytes: 0 }
+    }
+
+    /// Counts an event.
+    fn add(&mut self, bytes: usize) -> Result<(), String> {
+        let before = self.of_run.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        if before + bytes > RUN_BYTES {
+            return Err(format!("the calls of the run that go on sent more than {RUN_BYTES} bytes together"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        self.of_run.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// What to call, and how.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Shared,
     pub(super) callee: &'a Callee,
     pub(super) case: &'a CaseRef,
-    /// What the case holds of the room of its run.
-    pub(super) held: &'a Arc<Held>,
     pub(super) invocation: Invocation,
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
     pub(super) stubs: Option<&'a [(String, Stub)]>,
     pub(super) deadline: Instant,
 }
 
-/// The time of a call. What the daemon stands still meanwhile, or has no room for what comes, does not count.
-struct Time<'a> {
+/// The time of a call. What the daemon stands still meanwhile does not count, nor what it takes to read what is large.
+struct Time {
     deadline: Instant,
     /// How long the daemon had stood still when the call began.
     stood_before: Duration,
-    held: &'a Held,
-    /// How long the case had waited for room.
-    waited_before: Duration,
+    /// How long it read while the agent's time did not run, in microseconds.
+    read: AtomicU64,
 }
 
-impl<'a> Time<'a> {
-    fn of(call: &Call<'a>) -> Self {
-        let held = &**call.held;
-        Self { deadline: call.deadline, stood_before: stood_still(), held, waited_before: held.waited() }
+impl Time {
+    fn until(deadline: Instant) -> Self {
+        Self { deadline, stood_before: stood_still(), read: AtomicU64::new(0) }
     }
 
-    /// How long the call waited for room, if that counts.
-    fn crowded(&self) -> Duration {
-        let waited = self.held.waited().saturating_sub(self.waited_before).min(ROOM_PATIENCE);
-        if waited > STILL { waited } else { Duration::ZERO }
+    /// How long the daemon read what is large.
+    fn read(&self) -> Duration {
+        Duration::from_micros(self.read.load(Ordering::Relaxed))
     }
 
-    /// How much of the time since the call began was the daemon's.
+    /// Time since the start frame was taken, as far as it is the agent's.
+    fn of_agent(&self, sent: Option<Instant>) -> Duration {
+        sent.map_or(Duration::ZERO, |sent| sent.elapsed().saturating_sub(self.read()))
+    }
+
+    fn end(&self) -> Instant {
+        self.deadline + self.stood() + self.read()
+    }
+
+    /// How long the daemon stood still since the call began.
     fn stood(&self) -> Duration {
-        stood_still().saturating_sub(self.stood_before) + self.crowded()
-    }
-
-    /// What the daemon did with its time.
-    fn what(&self) -> &'static str {
-        if self.crowded().is_zero() { "stood still" } else { "had no room for what calls of the run send" }
+        stood_still().saturating_sub(self.stood_before)
     }
 
     fn left(&self) -> Duration {
-        (self.deadline + self.stood()).saturating_duration_since(Instant::now())
+        self.end().saturating_duration_since(Instant::now())
     }
 
     /// Waits until it is up. A daemon that slept while it ran out goes on reading: what had come until then counts.
     async fn up(&self) {
         loop {
-            tokio::time::sleep_until(self.deadline + self.stood()).await;
+            tokio::time::sleep_until(self.end()).await;
             if self.left().is_zero() {
                 return;
             }
@@ -183,7 +212,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
-    let time = Time::of(&call);
+    let time = Time::until(call.deadline);
     let mut exchange = match &call.shared.evidence {
         None => watched(&call, &time).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
@@ -193,8 +222,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     }
     let stood = time.stood();
     if !stood.is_zero() {
-        let has_waited_in_vain = time.crowded() == ROOM_PATIENCE;
-        undecided(&mut exchange, stood, time.what(), has_waited_in_vain);
+        undecided(&mut exchange, stood);
     }
     // Connecting is not part of it, and neither is what the daemon waited for afterwards.
     let took = exchange.transcript.duration;
@@ -219,13 +247,40 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         grpc_status: exchange.grpc_status,
     };
     call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
-    exchange.waited += stood;
+    exchange.waited += stood + time.read();
     Ok(exchange)
 }
 
-/// Takes from the agent what is the fault of a daemon that did something else for so long during its call: the time, and that it was given
-/// up for by whoever kept its time.
-fn undecided(exchange: &mut Exchange, stood: Duration, what: &str, is_in_vain: bool) {
+/// Reads something of so many bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
+///
+/// # Errors
+/// How the call ends if it cannot be read.
+async fn read<T: Send + 'static>(
+    call: &Call<'_>,
+    time: &Time,
+    bytes: usize,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, (Failure, CancelReason)> {
+    if bytes <= QUICK_BYTES {
+        return Ok(job());
+    }
+    let began = Instant::now();
+    // Apart, so that the task of every other case is small.
+    let read = Box::pin(read_apart(&call.shared.run_id, bytes, &call.shared.control.cancel, job)).await;
+    let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    time.read.fetch_add(took, Ordering::Relaxed);
+    read.map_err(|why| match why {
+        Undecided::Stopped => (Failure::Cancelled, call.shared.control.reason()),
+        why => {
+            let why = format!("the daemon could not read what the agent sent: {why}");
+            (Failure::Stalled(why), CancelReason::Budget)
+        }
+    })
+}
+
+/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
+/// by whoever kept its time.
+fn undecided(exchange: &mut Exchange, stood: Duration) {
     let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
     transcript.duration = transcript.duration.saturating_sub(stood);
     let seconds = stood.as_secs_f64();
@@ -233,24 +288,24 @@ fn undecided(exchange: &mut Exchange, stood: Duration, what: &str, is_in_vain: b
     let is_its_word = grpc_status.is_none_or(|status| gave_up.contains(&status));
     match failure {
         // Its time was longer by as much, so that it is its own.
-        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) && !is_in_vain => {}
-        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(what, seconds))),
+        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) => {}
+        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(seconds))),
         Some(Failure::Agent(_) | Failure::Lost(_)) if is_its_word => {
-            *failure = Some(Failure::Stalled(gave_up_while(what, seconds)));
+            *failure = Some(Failure::Stalled(gave_up_while(seconds)));
         }
         _ => {}
     }
-    warnings.push(format!("the daemon {what} for {seconds:.1} s during the call, which is not counted"));
+    warnings.push(format!("the daemon stood still for {seconds:.1} s during the call, which is not counted"));
 }
 
-fn gave_up_while(what: &str, seconds: f64) -> String {
+fn gave_up_while(seconds: f64) -> String {
     format!(
-        "the daemon {what} for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
+        "the daemon stood still for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
     )
 }
 
 /// Makes the call, and reads its spans if they are evidence.
-async fn watched(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
+async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let shared = call.shared;
     if !call.callee.can(FROM_SPANS) {
         return made(call, time).await;
@@ -267,7 +322,8 @@ async fn watched(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
     exchange.waited = read.waited;
-    exchange.warnings.extend(reconcile(&mut exchange.transcript, &read));
+    let bytes = size_of_turn(&exchange.transcript);
+    exchange.warnings.extend(in_place(bytes, || reconcile(&mut exchange.transcript, &read)));
     shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
     Ok(exchange)
 }
@@ -314,15 +370,14 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
     last
 }
 
-async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
+async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
-    // What comes of a call that is over is kept by nobody.
-    let metered = call.held.meter();
-    let (mut stream, frames, sent) = match open(call, time, &metered.meter()).await {
+    let mut output = Output::of(call.shared);
+    let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
-            return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent) });
+            return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await });
         }
     };
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
@@ -346,13 +401,13 @@ async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
                 if recording.is_empty() {
                     call.callee.reach.delivered();
                 }
-                match take(call, &mut recording, message, &sent).await? {
+                match take(call, time, &mut recording, &mut output, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
                         results.insert((Instant::now() + delay, calls_answered), result);
                     }
-                    Err(broken) => break Some((Failure::Protocol(broken), CancelReason::ProtocolError)),
+                    Err(ended) => break Some(ended),
                 }
                 if let Some(most) = recording.exceeded() {
                     break Some((Failure::MaxTurns(most), CancelReason::MaxTurns));
@@ -368,7 +423,10 @@ async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
                     break None;
                 }
             }
-            Ok(None) => return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..end(recording, None, sent.at()) }),
+            Ok(None) => {
+                let ended = end(call, time, recording, None, sent.at()).await;
+                return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..ended });
+            }
             Err(status) => {
                 let failure = match trouble(&status, call.standing(true, !recording.is_empty())) {
                     Trouble::Over(failure) => failure,
@@ -377,14 +435,14 @@ async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
                     Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
-                return Ok(Exchange { grpc_status, ..end(recording, Some(failure), sent.at()) });
+                return Ok(Exchange { grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
             }
         }
     };
     if let Some((failure, reason)) = failure {
         say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
         let (cancel, grpc_status) = (Some(reason), Some(status_of(reason)));
-        return Ok(Exchange { cancel, grpc_status, ..end(recording, Some(failure), sent.at()) });
+        return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
@@ -405,7 +463,7 @@ async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    Ok(Exchange { grpc_status: Some(status.into()), ..recording.into_exchange(failure) })
+    Ok(Exchange { grpc_status: Some(status.into()), ..recorded(call, time, recording, failure).await })
 }
 
 /// What a call ends with, for us, that the daemon ends.
@@ -446,7 +504,7 @@ impl NotOpened {
 }
 
 /// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
-async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened, NotOpened> {
+async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     let begun = Instant::now();
     let mut backoff = Backoff::new();
     let mut last = "no connection".to_owned();
@@ -461,6 +519,15 @@ async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened,
     let invocation = &call.invocation;
     let trace = call.shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
     let mut trying = None;
+    // What is put before the agent is made and measured once, whatever the number of attempts.
+    let bytes = invocation.options.as_ref().map_or(0, |options| options.as_str().len());
+    let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
+    let (asked, headers) = (invocation.clone(), trace.clone());
+    let start = match read(call, time, bytes, move || start_of(&asked, &headers, limit)).await {
+        Ok(Ok(start)) => start,
+        Ok(Err(why)) => return Err(NotOpened::at_all(Failure::Suite(why), None)),
+        Err((failure, _)) => return Err(NotOpened::at_all(failure, None)),
+    };
     loop {
         if call.callee.reach.is_gone() {
             let given_up =
@@ -470,26 +537,15 @@ async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened,
         }
         let since = Instant::now();
         let left = time.left();
-        // Built anew for each attempt: the budget shrinks while we wait for a connection.
-        let start = start_to_proto(&Invocation { budget: left, ..call.invocation.clone() }, &trace);
-        let limit = call.callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
-        if start.encoded_len() as u64 > limit {
-            let message =
-                format!("the case needs a message of {} bytes, and the agent takes {limit}", start.encoded_len());
-            return Err(NotOpened::at_all(Failure::Suite(message), None));
-        }
-        // What we would not read ourselves is not put before an agent, which would be blamed for it.
-        if start.encoded_len() > SMALL
-            && let Err(unread) = weigh::<InvokeRequest>(&start.encode_to_vec())
-        {
-            let message = format!("the case needs a message of {} bytes, and {unread}", start.encoded_len());
-            return Err(NotOpened::at_all(Failure::Suite(message), None));
+        let mut start = start.clone();
+        // It shrinks while we wait for a connection.
+        if let Some(invoke_request::Frame::Start(InvokeStart { context: Some(context), .. })) = &mut start.frame {
+            context.budget = Some(duration_to_proto(left));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
-        let (agent, trace, meter) = (call.callee.agent.clone(), trace.clone(), meter.clone());
+        let (agent, trace) = (call.callee.agent.clone(), trace.clone());
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
-        let mut opening: Opening =
-            Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace, Some(meter)).await });
+        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace).await });
         let status = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => {
@@ -546,28 +602,64 @@ async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened,
     }
 }
 
+/// The first frame of a call.
+///
+/// # Errors
+/// Why the agent cannot be sent it.
+fn start_of(invocation: &Invocation, trace: &TraceHeaders, limit: u64) -> Result<InvokeRequest, String> {
+    let start = start_to_proto(invocation, trace);
+    let bytes = start.encoded_len();
+    if bytes as u64 > limit {
+        return Err(format!("the case needs a message of {bytes} bytes, and the agent takes {limit}"));
+    }
+    // What we would not read ourselves is not put before an agent, which would be blamed for it.
+    if bytes > SMALL {
+        let weighed = weigh::<InvokeRequest>(&start.encode_to_vec());
+        weighed.map_err(|unread| format!("the case needs a message of {bytes} bytes, and {unread}"))?;
+    }
+    Ok(start)
+}
+
 /// Takes one event into the record and into the log, and returns what the daemon answers and after what delay, if the
-/// event asks for something. The inner error is the rule that the agent broke.
+/// event asks for something. The inner error is how the call ends with it.
 async fn take(
     call: &Call<'_>,
+    time: &Time,
     recording: &mut Recording,
+    output: &mut Output<'_>,
     message: InvokeResponse,
     sent: &Sent,
-) -> Result<Result<Option<(Duration, StubResult)>, String>, LogClosed> {
-    let bytes = message.encoded_len();
-    let event = match event_from_proto(message) {
-        Ok(event) => event,
-        Err(error) => return Ok(Err(error.to_string())),
+) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {
+    let broke = |rule: String| Ok(Err((Failure::Protocol(rule), CancelReason::ProtocolError)));
+    let (bytes, at) = (message.encoded_len(), time.of_agent(sent.at()));
+    if let Err(broken) = output.add(bytes) {
+        return broke(broken);
+    }
+    let event = match read(call, time, bytes, || event_from_proto(message)).await {
+        Ok(Ok(event)) => event,
+        Ok(Err(error)) => return broke(error.to_string()),
+        Err(ended) => return Ok(Err(ended)),
     };
     let bent_before = recording.leniencies().len();
-    if let Err(broken) = recording.take(&event, bytes, elapsed(sent.at())) {
-        return Ok(Err(broken));
+    if let Err(broken) = recording.take(&event, bytes, at) {
+        return broke(broken);
     }
     for rule in recording.leniencies().iter().skip(bent_before) {
         report(call, *rule).await?;
     }
     let result = match (&event.kind, call.stubs) {
-        (AgentEventKind::ToolStarted { call, .. }, Some(stubs)) => Some(stub_for(call, stubs)),
+        (AgentEventKind::ToolStarted { call: tool, .. }, Some(stubs)) => {
+            let stub = stubs.iter().find(|(name, _)| *name == tool.name).map(|(_, stub)| stub);
+            if bytes <= QUICK_BYTES {
+                Some(stub_for(tool, stub))
+            } else {
+                let (tool, stub) = (tool.clone(), stub.cloned());
+                match read(call, time, bytes, move || stub_for(&tool, stub.as_ref())).await {
+                    Ok(result) => Some(result),
+                    Err(ended) => return Ok(Err(ended)),
+                }
+            }
+        }
         _ => None,
     };
     log(call, event).await?;
@@ -607,7 +699,7 @@ async fn place_for_result<'a>(
 }
 
 /// What the daemon answers to a tool call, and after what delay.
-fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult) {
+fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, StubResult) {
     let unstubbed = |message: String| Fault {
         code: tonic::Code::NotFound.into(),
         reason: "UNSTUBBED".to_owned(),
@@ -616,7 +708,7 @@ fn stub_for(call: &ToolCall, stubs: &[(String, Stub)]) -> (Duration, StubResult)
         retryable: false,
     };
     let result = |outcome, unstubbed| StubResult { call_id: call.call_id.clone(), outcome, unstubbed };
-    let Some((_, stub)) = stubs.iter().find(|(tool, _)| *tool == call.name) else {
+    let Some(stub) = stub else {
         let fault = unstubbed(format!("the case has no stub for the tool {:?}", call.name));
         return (Duration::ZERO, result(ToolOutcome::Error(fault), true));
     };
@@ -684,15 +776,24 @@ fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequ
 }
 
 /// The exchange of a call that ended without `finished`.
-fn end(recording: Recording, failure: Option<Failure>, sent: Option<Instant>) -> Exchange {
+async fn end(
+    call: &Call<'_>,
+    time: &Time,
+    recording: Recording,
+    failure: Option<Failure>,
+    sent: Option<Instant>,
+) -> Exchange {
+    let duration = time.of_agent(sent);
     let failure = failure.or_else(|| recording.failure());
-    let mut exchange = recording.into_exchange(failure);
-    exchange.transcript.duration = elapsed(sent);
+    let mut exchange = recorded(call, time, recording, failure).await;
+    exchange.transcript.duration = duration;
     exchange
 }
 
-fn elapsed(sent: Option<Instant>) -> Duration {
-    sent.map_or(Duration::ZERO, |sent| sent.elapsed())
+/// What was recorded, with remarks about it.
+async fn recorded(call: &Call<'_>, time: &Time, recording: Recording, failure: Option<Failure>) -> Exchange {
+    let read = read(call, time, recording.odd_bytes(), || recording.into_exchange(failure)).await;
+    read.unwrap_or_else(|(failure, _)| Exchange { failure: Some(failure), ..Exchange::default() })
 }
 
 #[cfg(test)]

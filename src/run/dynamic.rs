@@ -19,13 +19,14 @@ use crate::conversation::{
     Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
 };
 use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
+use crate::json::Json;
 use crate::limits::SIMULATOR_BYTES;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use crate::wire::party::{Input, NextInput};
-use crate::work::Undecided;
+use crate::work::{JSON_MEMORY, Undecided, in_place};
 
 /// What a dialogue needs to know of its case.
 pub(super) struct Drive<'a> {
@@ -270,7 +271,8 @@ fn left(progress: &Progress<'_>) -> Ending {
 /// Asks the simulator; an error is how the dialogue ends without an input.
 async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadline: Instant) -> Result<Input, Ending> {
     let simulator = &case.dialogue.simulator;
-    let options = with_test_mode(simulator.options.as_ref(), "simulator", Some(turn));
+    let bytes = simulator.options.as_ref().map_or(0, Json::size) * JSON_MEMORY;
+    let options = in_place(bytes, || with_test_mode(simulator.options.as_ref(), "simulator", Some(turn)));
     let asked = NextInput {
         persona: metadata(&options, "persona"),
         goal: metadata(&options, "goal"),
@@ -283,7 +285,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
             .collect(),
         options: &options,
     };
-    let digest = digest_of_input(&asked);
+    let digest = in_place(bytes, || digest_of_input(&asked));
     let belongs = belongs(case, turn, deadline).asking(&case.shared.trace);
     let told =
         || Asked { instructions: texts([asked.persona, asked.goal]), messages: for_traces(asked.conversation, None) };
@@ -421,16 +423,7 @@ async fn invoke(
         max_model_turns: None,
         budget: case.started.timeout.duration,
     };
-    call(Call {
-        shared,
-        callee: &shared.callee,
-        case: case.case_ref,
-        held: &case.loaded.held,
-        invocation,
-        stubs: None,
-        deadline,
-    })
-    .await
+    call(Call { shared, callee: &shared.callee, case: case.case_ref, invocation, stubs: None, deadline }).await
 }
 
 /// Looks at the open checkpoints once, in declared order; one that is reached counts at once for those behind it.

@@ -6,14 +6,12 @@ use crate::conversation::Transcript;
 use crate::limits::JUDGING_CPU;
 use crate::suite::assertion::Assertion;
 use crate::suite::claim::Claim;
-use crate::work::{Undecided, Work, off_the_runtime};
+use crate::work::{JSON_MEMORY, QUICK_BYTES, Undecided, Work, off_the_runtime};
 
-/// Most bytes of an answer and its tool calls that are judged on a runtime thread, and most steps of all assertions over them.
-const QUICK_BYTES: usize = 64 << 10;
+/// Most steps of all assertions over an answer and its tool calls that are made on a runtime thread.
 const QUICK_STEPS: usize = 4 << 20;
-/// How many times a text the memory is that a pattern may take for it, and JSON when it is read.
+/// How many times a text the memory is that a pattern may take for it.
 const PATTERN_MEMORY: usize = 32;
-const JSON_MEMORY: usize = 10;
 
 /// What judging some assertions may take.
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::work::given_away;
+
 /// Time from one beat to the next.
 const BEAT: Duration = Duration::from_millis(50);
 /// What is late by more than this is told, and counts.
@@ -72,9 +74,10 @@ pub fn watched<F: Future>(what: &'static str, future: F) -> impl Future<Output =
 
 /// Polls something, and tells when that took too long.
 fn polled<F: Future>(what: &'static str, future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
-    let began = Instant::now();
+    let (began, given_before) = (Instant::now(), given_away());
     let polled = future.poll(context);
-    let took = began.elapsed();
+    // Nobody else waited for the thread meanwhile.
+    let took = began.elapsed().saturating_sub(given_away().saturating_sub(given_before));
     if took > STILL {
         tracing::warn!(what, ?took, "something held up a thread");
     }

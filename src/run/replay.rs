@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use super::LogClosed;
@@ -32,6 +31,7 @@ use crate::suite::stub::Stub;
 use crate::verdict::{Blame, CaseResult, Cause, LEFT_OUT, Outcome};
 use crate::wire::call::{message_to_proto, tool_call_to_proto};
 use crate::wire::party::{Judgement, NextInput};
+use crate::work::in_place;
 pub use index::Index;
 use index::{Came, Ended, Key, Place, Then, Turns, key};
 
@@ -208,7 +208,9 @@ impl Evidence {
                 call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
             }
         }
-        Ok(exchange(&events, call.invocation.tool_mode).unwrap_or_else(|| miss("its log is not what it was")))
+        let bytes = events.iter().map(|event| event.payload.weight()).sum();
+        let exchange = in_place(bytes, || exchange(&events, call.invocation.tool_mode));
+        Ok(exchange.unwrap_or_else(|| miss("its log is not what it was")))
     }
 
     /// What a simulator or validator said to a question.
@@ -294,10 +296,14 @@ impl Pieces {
         self.0.update(piece);
     }
 
+    fn wire(&mut self, message: &impl prost::Message) {
+        in_place(message.encoded_len(), || self.add(&message.encode_to_vec()));
+    }
+
     fn messages(&mut self, messages: &[Message]) {
         self.add(&(messages.len() as u64).to_be_bytes());
         for message in messages {
-            self.add(&message_to_proto(message).encode_to_vec());
+            self.wire(&message_to_proto(message));
         }
     }
 
@@ -337,7 +343,7 @@ pub(super) fn digest_of_judgement(asked: &Judgement<'_>) -> String {
     pieces.add(asked.criteria.as_bytes());
     pieces.messages(asked.conversation);
     for call in asked.tool_calls {
-        pieces.add(&tool_call_to_proto(&as_ever(call)).encode_to_vec());
+        pieces.wire(&tool_call_to_proto(&as_ever(call)));
     }
     pieces.add(asked.options.stringify().as_bytes());
     pieces.digest()
@@ -357,6 +363,8 @@ fn as_ever(call: &ToolCall) -> ToolCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::Message as _;
+
     use crate::conversation::ToolMode;
 
     #[test]

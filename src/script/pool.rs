@@ -24,6 +24,7 @@ use super::wire::{self, Answer, Asked, Checks, Job, Kind, Order, Refusal, Said};
 use super::worker;
 use crate::limits::{SCRIPT_QUEUE, SCRIPTS_WAITING, SCRIPTS_WORKING};
 use crate::verdict::Blame;
+use crate::work::in_place;
 
 /// Jobs that a worker runs before another takes its place: whatever adds up in a process goes with it.
 const MAX_JOBS: u32 = 10_000;
@@ -332,7 +333,8 @@ pub struct Session<'a> {
 impl Session<'_> {
     /// Gives the script what it asked for, and gives how far it comes with that.
     pub async fn answer(&mut self, answer: &Answer) -> Step {
-        let frame = wire::frame(answer).or_else(|error| {
+        let bytes = answer.0.as_ref().map_or(0, |value| value.get().len());
+        let frame = in_place(bytes, || wire::frame(answer)).or_else(|error| {
             let message = format!("the answer is too long for a script: {error}");
             wire::frame(&Answer(Err(Refusal { message, call: None })))
         });
@@ -460,6 +462,6 @@ impl Worker {
         self.stdout.read_exact(&mut head).await?;
         let mut bytes = vec![0; wire::length(head)?];
         self.stdout.read_exact(&mut bytes).await?;
-        Ok(serde_json::from_slice(&bytes)?)
+        Ok(in_place(bytes.len(), || serde_json::from_slice(&bytes))?)
     }
 }

@@ -30,6 +30,7 @@ use crate::verdict::whole_millis;
 use crate::wire::control as pb;
 use crate::wire::event::{run_event_from_proto, run_event_to_proto};
 use crate::wire::run::head_to_proto;
+use crate::work::in_place;
 use database::{Batch, Block, Database, RunRow};
 pub use database::{CaseRow, Filter};
 pub use live::Change;
@@ -354,6 +355,7 @@ impl Store {
         let before = live.run();
         let (mut run, mut events) = (Run::clone(&before), Vec::with_capacity(drafts.len()));
         let (mut batch, mut is_whole) = (Batch::default(), false);
+        let weight = drafts.iter().map(Draft::weight).sum();
         for draft in drafts.drain(..) {
             let event = draft.stored(run.last_sequence + 1, at);
             is_whole |= event.payload.is_of_run();
@@ -367,7 +369,7 @@ impl Store {
         if before.state == State::Cancelling && !run.state.is_final() {
             run.state = State::Cancelling;
         }
-        let (blocks, lengths) = blocks(run_id, &events);
+        let (blocks, lengths) = in_place(weight, || blocks(run_id, &events));
         batch.blocks = blocks;
         let is_over = run.state.is_final();
         batch.runs.push(RunRow::of(&run, is_whole));
@@ -414,7 +416,7 @@ impl Store {
             let is_last = blocks.len() < number;
             for block in blocks {
                 bytes += block.len();
-                for stored in LogBlock::read(run_id, &block)?.events {
+                for stored in in_place(block.len(), || LogBlock::read(run_id, &block))?.events {
                     if stored.event.sequence > after {
                         after = stored.event.sequence;
                         events.push(stored);
@@ -442,7 +444,8 @@ impl Store {
     /// When the log cannot be read.
     pub async fn block(&self, run_id: &str, sequence: u64) -> Result<LogBlock, StoreError> {
         let blocks = self.database.blocks(run_id, sequence.saturating_sub(1), 1).await?;
-        LogBlock::read(run_id, blocks.first().map(Vec::as_slice).unwrap_or_default())
+        let body = blocks.first().map(Vec::as_slice).unwrap_or_default();
+        in_place(body.len(), || LogBlock::read(run_id, body))
     }
 
     /// The number of a run's newest event, to wait on.
@@ -612,11 +615,8 @@ fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> (Vec<Block>, Vec<usize>) {
             // Nobody else has it yet.
             let body = Arc::make_mut(&mut block.body);
             let before = body.len();
-            let event = run_event_to_proto(event);
-            // A large one must not be copied while its place grows.
-            body.reserve(event.encoded_len() + 10);
             // Into memory, which grows.
-            let _ = event.encode_length_delimited(body);
+            let _ = run_event_to_proto(event).encode_length_delimited(body);
             lengths.push(body.len() - before);
         }
     }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::StoreError;
 use super::database::{Batch, Database};
+use crate::run::pulse::watched;
 
 /// Batches that may wait; whoever comes later waits with them. What they hold is bounded by the events on their way.
 const WAITING: usize = 256;
@@ -40,7 +41,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(database: Database) -> Self {
         let (sender, batches) = mpsc::channel(WAITING);
-        let task = tokio::spawn(write_all(database, batches));
+        let task = tokio::spawn(watched("the writer of the store", write_all(database, batches)));
         Self { batches: Mutex::new(Some(sender)), task: tokio::sync::Mutex::new(Some(task)) }
     }
 

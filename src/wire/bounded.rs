@@ -15,6 +15,7 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use super::DESCRIPTORS;
+use crate::work::in_place;
 
 /// Messages of so many bytes are harmless, whatever they hold.
 pub const SMALL: usize = 64 << 10;
@@ -318,20 +319,24 @@ impl<U: Message + Name + Default + Send> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        let message = buffer.copy_to_bytes(buffer.remaining());
-        match weigh::<U>(&message) {
-            Ok(()) => {}
-            Err(unread @ Unread::TooDense) => {
-                let mut status = Status::resource_exhausted(unread.to_string());
-                // So that nobody takes it for what the other side said.
-                status.set_source(Arc::new(unread));
-                return Err(status);
-            }
-            Err(unread @ Unread::Malformed) => return Err(Status::internal(unread.to_string())),
-        }
-        check_texts::<U>(&message)?;
-        U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+        in_place(buffer.remaining(), || decode(buffer.copy_to_bytes(buffer.remaining())))
     }
+}
+
+/// Reads a message of another program.
+fn decode<U: Message + Name + Default>(message: Bytes) -> Result<Option<U>, Status> {
+    match weigh::<U>(&message) {
+        Ok(()) => {}
+        Err(unread @ Unread::TooDense) => {
+            let mut status = Status::resource_exhausted(unread.to_string());
+            // So that nobody takes it for what the other side said.
+            status.set_source(Arc::new(unread));
+            return Err(status);
+        }
+        Err(unread @ Unread::Malformed) => return Err(Status::internal(unread.to_string())),
+    }
+    check_texts::<U>(&message)?;
+    U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// A codec that leaves the reading of requests to whoever takes them.

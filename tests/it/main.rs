@@ -14,6 +14,7 @@
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
 //! - `comparisons`: what is told of a comparison that failed, and of time that ran out
 //! - `durable`: what a daemon keeps
+//! - `freezes`: much work that agents and suites make, and who waits meanwhile
 //! - `evidence`: what is known of an agent's answer and its tool calls, from whichever source, and what is not
 //! - `plain`: judges and users that are asked as plain agents
 //! - `programs`: the programs as real processes
@@ -43,6 +44,7 @@ mod durable;
 mod engine;
 mod evidence;
 mod exports;
+mod freezes;
 mod gates;
 mod generators;
 mod gone_agents;
@@ -50,7 +52,6 @@ mod http;
 mod http_requests;
 mod judging;
 mod large;
-mod memory;
 mod modules;
 mod plain;
 mod processes;

@@ -19,7 +19,6 @@ use crate::peer::agent::Agent;
 use crate::peer::party::Belongs;
 use crate::run::ask::validator;
 use crate::run::call::{Call, call};
-use crate::run::case::Loaded;
 use crate::run::clock::Clock;
 use crate::run::dynamic::{MAX_RECORD, size_of_turn};
 use crate::run::judging::{Cost, judged};
@@ -28,11 +27,11 @@ use crate::run::{Callee, LogClosed, Shared};
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
 use crate::suite::framework::{message_json, read_messages};
+use crate::suite::stub::Stub;
 use crate::suite::{DEFAULT_MAX_TURNS, read_max_turns, stub};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, Turn, whole_millis};
-use crate::wire::room::Held;
-use crate::work::Undecided;
+use crate::work::{Undecided, in_place};
 
 /// Most things that one call of a script may ask for.
 const MAX_ASKED: u32 = 1_000;
@@ -73,8 +72,6 @@ pub(super) struct Host<'a> {
     shared: &'a Shared,
     suite: &'a str,
     case: &'a CaseRef,
-    /// What the case holds of the room of its run.
-    held: Arc<Held>,
     /// Time of the whole call.
     budget: Duration,
     deadline: Instant,
@@ -110,7 +107,7 @@ pub(super) struct Host<'a> {
 impl<'a> Host<'a> {
     pub(super) fn new(
         shared: &'a Shared,
-        loaded: &'a Loaded,
+        suite: &'a str,
         case: &'a CaseRef,
         budget: Duration,
         deadline: Instant,
@@ -118,9 +115,8 @@ impl<'a> Host<'a> {
     ) -> Self {
         Self {
             shared,
-            suite: &loaded.suite.path,
+            suite,
             case,
-            held: Arc::clone(&loaded.held),
             budget,
             deadline,
             invocation_id,
@@ -197,18 +193,18 @@ impl<'a> Host<'a> {
             return Ok(Err(refusal(format!("it asks with more than {MAX_ANSWER} bytes"))));
         }
         let (text, what) = (asked.arguments.get().to_owned(), asked.what);
-        let cost = Cost::of_text(text.len());
-        let read = judged(self.shared, cost, move || Wanted::read(&text, what)).await;
-        let Wanted { arguments, name, process } = match read {
+        let (cost, connector) = (Cost::of_text(text.len()), self.shared.spec.connector.clone());
+        let read = judged(self.shared, cost, move || Wanted::read(&text, what, connector)).await;
+        let wanted = match read {
             Ok(read) => read,
             Err(Undecided::Stopped) => return Ok(Err(self.failed(Failure::Cancelled))),
             Err(why) => return Ok(Err(refusal(why.to_string()))),
         };
-        match asked.what {
-            Ask::Process => self.process(&name, process).await,
-            Ask::Validator => Ok(self.validator(&arguments).await),
+        match wanted {
+            Wanted::Process(name, asked) => self.process(&name, asked).await,
+            Wanted::Validator(arguments) => Ok(self.validator(&arguments).await),
             // No script can: whoever asks has broken out of its engine.
-            Ask::File => Ok(Err(refusal("there are no files"))),
+            Wanted::File => Ok(Err(refusal("there are no files"))),
         }
     }
 
@@ -216,25 +212,15 @@ impl<'a> Host<'a> {
     async fn process(
         &mut self,
         name: &str,
-        asked: Result<(Vec<Message>, Members), String>,
+        asked: Result<Process, String>,
     ) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
         let id = match agent_of(name) {
             Ok(id) => id,
             Err(why) => return Ok(Err(refusal(why))),
         };
-        let (messages, mut options) = match asked {
+        let Process { messages, options, stubs, max_turns } = match asked {
             Ok(asked) => asked,
-            Err(why) => return Ok(Err(refusal(why))),
-        };
-        let stubs = match take(&mut options, "stubs").filter(is_given).map(|stubs| stub::read_all(&stubs)).transpose() {
-            Ok(stubs) => stubs,
             Err(why) => return Ok(Err(refusal(format!("{name}: {why}")))),
-        };
-        // Without stubs it is an option like any other, of which only the agent knows what it means.
-        let max_turns = stubs.as_ref().and_then(|_| take(&mut options, "maxTurns")).filter(is_given);
-        let max_turns = match max_turns.map(|turns| read_max_turns(&turns)).transpose() {
-            Ok(max_turns) => max_turns.unwrap_or(DEFAULT_MAX_TURNS),
-            Err(why) => return Ok(Err(refusal(format!("{name}: maxTurns {why}")))),
         };
         let callee = match self.callee(id).await {
             Ok(callee) => callee,
@@ -245,10 +231,6 @@ impl<'a> Host<'a> {
         if let Some(capability) = callee.lacks(tool_mode) {
             let why = format!("the agent does not declare the capability {capability:?}, which this call needs");
             return Ok(Err(self.failed(Failure::Suite(why))));
-        }
-        if let Some(connector) = &self.shared.spec.connector {
-            drop(take(&mut options, "connector"));
-            options.push(("connector".to_owned(), Json { line: 0, value: Value::String(connector.clone()) }));
         }
         let turn = u32::try_from(self.turns.len() + self.failures.len() + 1).unwrap_or(u32::MAX);
         let invocation = Invocation {
@@ -262,7 +244,7 @@ impl<'a> Host<'a> {
             invocation_id: self.invocation_id.take().unwrap_or_else(|| Uuid::new_v4().to_string()),
             conversation_id: self.conversation_id.clone(),
             messages,
-            options: (!options.is_empty()).then(|| JsonText::from(&Json { line: 0, value: Value::Object(options) })),
+            options,
             tool_mode,
             max_model_turns: stubs.is_some().then_some(max_turns),
             budget: self.budget,
@@ -272,7 +254,6 @@ impl<'a> Host<'a> {
             shared: self.shared,
             callee: &callee,
             case: self.case,
-            held: &self.held,
             invocation,
             stubs: stubs.as_deref(),
             deadline: self.deadline,
@@ -300,7 +281,7 @@ impl<'a> Host<'a> {
         };
         self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await?;
         self.turns.push(said);
-        let answer = answered(&transcript, &messages);
+        let answer = in_place(self.bytes, || answered(&transcript, &messages));
         self.transcript.response.clone_from(&transcript.response);
         self.transcript.commentary.clone_from(&transcript.commentary);
         self.transcript.tool_calls.extend(transcript.tool_calls.iter().cloned());
@@ -412,38 +393,70 @@ fn agent_of(name: &str) -> Result<&str, String> {
 
 type Members = Vec<(String, Json)>;
 
-/// What a script asks for, as it was read.
-struct Wanted {
-    arguments: Vec<Json>,
-    /// The process that is called, if one is.
-    name: String,
-    /// What it is called with.
-    process: Result<(Vec<Message>, Members), String>,
+/// What a script asks for, as it was read: large values are made into what becomes of them where they hold up nobody.
+enum Wanted {
+    /// The process of that name, with what it is called with.
+    Process(String, Result<Process, String>),
+    /// A validator, with its arguments.
+    Validator(Vec<Json>),
+    File,
 }
 
 impl Wanted {
-    fn read(text: &str, what: Ask) -> Self {
-        let arguments = Json::parse(text).ok();
-        let arguments = arguments.as_ref().and_then(Json::as_array).unwrap_or_default().to_vec();
-        let name = arguments.first().and_then(Json::as_str).unwrap_or_default().to_owned();
-        let process = if what == Ask::Process { read(&arguments, &name) } else { Ok((Vec::new(), Vec::new())) };
-        Self { arguments, name, process }
+    fn read(text: &str, what: Ask, connector: Option<String>) -> Self {
+        let arguments = match Json::parse(text).map(|arguments| arguments.value) {
+            Ok(Value::Array(arguments)) => arguments,
+            _ => Vec::new(),
+        };
+        match what {
+            Ask::Process => {
+                let name = arguments.first().and_then(Json::as_str).unwrap_or_default().to_owned();
+                Self::Process(name, Process::read(&arguments, connector))
+            }
+            Ask::Validator => Self::Validator(arguments),
+            Ask::File => Self::File,
+        }
+    }
+}
+
+/// What a process is called with.
+struct Process {
+    messages: Vec<Message>,
+    options: Option<JsonText>,
+    stubs: Option<Vec<(String, Stub)>>,
+    max_turns: u32,
+}
+
+impl Process {
+    fn read(arguments: &[Json], connector: Option<String>) -> Result<Self, String> {
+        let (messages, mut options) = read(arguments)?;
+        let stubs = take(&mut options, "stubs").filter(is_given).map(|stubs| stub::read_all(&stubs)).transpose()?;
+        // Without stubs it is an option like any other, of which only the agent knows what it means.
+        let max_turns = stubs.as_ref().and_then(|_| take(&mut options, "maxTurns")).filter(is_given);
+        let max_turns = max_turns.map(|turns| read_max_turns(&turns)).transpose();
+        let max_turns = max_turns.map_err(|why| format!("maxTurns {why}"))?.unwrap_or(DEFAULT_MAX_TURNS);
+        if let Some(connector) = connector {
+            drop(take(&mut options, "connector"));
+            options.push(("connector".to_owned(), Json { line: 0, value: Value::String(connector) }));
+        }
+        let options = (!options.is_empty()).then(|| JsonText::from(&Json { line: 0, value: Value::Object(options) }));
+        Ok(Self { messages, options, stubs, max_turns })
     }
 }
 
 /// The messages and the options of a call. What the context tells the agent is part of its options.
-fn read(arguments: &[Json], name: &str) -> Result<(Vec<Message>, Members), String> {
+fn read(arguments: &[Json]) -> Result<(Vec<Message>, Members), String> {
     let null = Json { line: 0, value: Value::Null };
     let at = |position: usize| arguments.get(position).unwrap_or(&null);
     let (context, messages, options) = (at(1), at(2), at(3));
     if matches!(messages.value, Value::Null) {
-        return Err(format!("{name}: there are no messages; it is called with (name, ctx, messages, options)"));
+        return Err("there are no messages; it is called with (name, ctx, messages, options)".to_owned());
     }
-    let messages = read_messages(messages).map_err(|why| format!("{name}: {why}"))?;
+    let messages = read_messages(messages)?;
     let mut options = match &options.value {
         Value::Null => Vec::new(),
         Value::Object(members) => members.clone(),
-        _ => return Err(format!("{name}: the options must be an object, not {}", options.kind())),
+        _ => return Err(format!("the options must be an object, not {}", options.kind())),
     };
     let told = context.get("metadata").map(Json::members).unwrap_or_default();
     if !told.is_empty() {
@@ -490,7 +503,7 @@ mod tests {
     fn what_a_process_is_called_with() {
         let read = |text: &str| {
             let arguments = Json::parse(text).expect("JSON");
-            let (messages, options) = read(arguments.as_array().expect("a list"), "agents.x.Stream")?;
+            let (messages, options) = read(arguments.as_array().expect("a list"))?;
             let options = Json { line: 0, value: Value::Object(options) }.stringify();
             Ok::<_, String>((messages.iter().map(message_json).collect::<Vec<_>>().join(" "), options))
         };
