@@ -141,7 +141,7 @@ fn nobody_else_waits(size: usize, copies: usize, most: Duration) {
 #[test]
 fn much_of_one_is_nobody_elses_wait() {
     // Other tests want the processors, too.
-    nobody_else_waits(300_000, 1, AT_ONCE);
+    nobody_else_waits(200_000, 1, AT_ONCE);
 }
 
 #[test]
