@@ -187,7 +187,8 @@ mod tests {
         drop(taken);
         assert!(places.take(greedy, 6).is_some() && others.grow(4));
         drop(others);
-        assert_eq!((places.lock().all, places.lock().by_peer.len(), places.lock().holders.len()), (0, 0, 0));
+        let left = places.lock();
+        assert_eq!((left.all, left.by_peer.len(), left.holders.len()), (0, 0, 0));
         assert!(Places::new(1).take(greedy, 1).is_some());
     }
 
@@ -205,6 +206,7 @@ mod tests {
         assert_eq!(gone, [false, false, true], "one works, and one was heard");
         assert!(!taken[2].grow(1), "it has no place any more");
         drop((working, taken, third, other));
-        assert_eq!((places.lock().all, places.lock().holders.len()), (0, 0));
+        let left = places.lock();
+        assert_eq!((left.all, left.holders.len()), (0, 0));
     }
 }

@@ -60,7 +60,7 @@ fn large_cases_wait_in_little_memory() {
     place.write("s.jsonl", &cases.collect::<Vec<_>>().join("\n"));
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let config = format!("[otlp]\nendpoint = 'http://{}'", silent.local_addr().expect("an address"));
-    let (daemon, url) = daemon(&place, &config, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")]);
+    let (daemon, url) = daemon(&place, &config, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "600000")]);
     let memory_of_a_run = || {
         let before = daemon.peak_memory();
         let args =
