@@ -104,7 +104,8 @@ class AgentEndpointServicer:
         sender stands in for an agent that it cannot reach; also after `accepted`, if the way breaks), UNAUTHENTICATED,
         NOT_FOUND (no such agent), ALREADY_EXISTS (invocation_id known). FAILED_PRECONDITION with the reason
         AGENT_MISCONFIGURED, before or after `accepted`, says that the agent behind the sender takes no call as things are set
-        up, for want of credentials or at another address. It and UNAUTHENTICATED are no failure of the agent: the case is
+        up, for want of credentials or at another address. The reasons AGENT_UNREACHABLE, AGENT_MISCONFIGURED and CASE_UNSUPPORTED,
+        and DRAINING after `accepted`, count only from a sender that declares the capability `stand_in`. It and UNAUTHENTICATED are no failure of the agent: the case is
         errored, and if no case of the run was answered yet, the daemon ends the run. After `accepted` the agent reports every failure as `finished` with FAILED
         and `error`, and status OK. Any other status after `accepted` means to the daemon that the transport broke; it
         keeps what it has received. Ending with OK but without `finished` is a protocol violation and fails the case.
