@@ -111,10 +111,10 @@ limits! {
         "what an agent sends in one call, an event counting 64 bytes besides its own",
         "no answer that anybody reads is longer",
         "the call ends as a violation of the protocol, and the agent is to blame";
-    CALLS_BYTES: usize = 384 << 20, bytes;
-        "what agents send in cases that go on; each run that may go on at the same time has an equal part, of 80 MiB at least",
-        "each run has room for one of the largest answers, and beside it for hundreds of usual ones",
-        "it is not read until other cases of the run are over, which is the daemon's time";
+    RUN_BYTES: usize = 128 << 20, bytes;
+        "what an agent sends in all calls of a run that go on at the same time",
+        "a hundred answers of a megabyte, or two of the largest",
+        "the call that sends more ends as a violation of the protocol, and the agent is to blame";
     TOOL_CALLS: usize = 10_000, count;
         "tool calls in one call of an agent",
         "an agent in a loop stops before that",
@@ -187,14 +187,6 @@ limits! {
         "the disk of the data directory that is left to runs that go on, of a small disk a tenth",
         "a run that was accepted writes its log to its end",
         "new runs and bundles are refused with `RESOURCE_EXHAUSTED`";
-    RESERVED_MEMORY: u64 = 128 << 20, bytes;
-        "the memory that is left to runs that go on, of a small limit a tenth; that of the control group, the address space and the machine counts",
-        "they go on with what they have, and need a little more",
-        "new runs and bundles are refused with `RESOURCE_EXHAUSTED`";
-    SPEC_BYTES: usize = 32 << 20, bytes;
-        "what was asked for of all runs that are not over",
-        "it is held as long as a run is not over, and usual requests have some hundred bytes",
-        "new runs are refused with `RESOURCE_EXHAUSTED`";
     LIST_BYTES: usize = 1 << 20, bytes;
         "the heads of runs on a page of a list, one head besides",
         "a list is read by people, and the next page is a call away",

@@ -7,20 +7,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
-use super::memory::{Memory, Short};
 use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
 use super::suspects::Suspects;
 use crate::bundle::{BundleError, MAX_HELD_BYTES};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
-use crate::limits::{OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
+use crate::limits::{OPEN_BUNDLES, WAITING_EVENTS, WAITING_RUNS};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
@@ -42,8 +40,6 @@ use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
-use crate::wire::room::Room as CallRoom;
-use crate::wire::spec::spec_to_proto;
 use crate::work::in_place;
 
 /// Bundles that are opened at the same time.
@@ -62,9 +58,6 @@ pub struct Manager {
     permits: Arc<Semaphore>,
     /// Room for bundles that are open, in KiB.
     room: Arc<Semaphore>,
-    /// Room for what was asked for of runs that are not over, in KiB.
-    specs: Arc<Semaphore>,
-    memory: Memory,
     /// Turns to open one, which takes processors.
     opening: Semaphore,
     /// Runs at the same time.
@@ -146,15 +139,6 @@ pub enum CreateError {
     /// Too many runs wait.
     #[error("{WAITING_RUNS} runs wait already, which is the most there can be")]
     TooManyWait,
-    /// What was asked for of all runs that are not over is too much.
-    #[error(
-        "what was asked for of all runs that are not over has at most {} MiB; try again when one is over",
-        SPEC_BYTES >> 20
-    )]
-    SpecsFull,
-    /// There is too little memory.
-    #[error(transparent)]
-    Memory(#[from] Short),
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
@@ -186,8 +170,6 @@ impl Manager {
             bundles,
             permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
             room: Arc::new(Semaphore::new(usize::try_from(OPEN_BUNDLES >> 10).unwrap_or(Semaphore::MAX_PERMITS))),
-            specs: Arc::new(Semaphore::new(SPEC_BYTES >> 10)),
-            memory: Memory::default(),
             opening: Semaphore::new(OPENING),
             parallel: config.max_parallel_runs,
             prices: config.prices.clone(),
@@ -268,7 +250,6 @@ impl Manager {
         if self.stopping.is_cancelled() {
             return Err(CreateError::Stopping);
         }
-        self.memory.has_room()?;
         spec.prices.fill_from(&self.prices);
         spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
         spec.capture_content |= self.capture_content;
@@ -276,7 +257,6 @@ impl Manager {
         if !validate_only && self.lock().len() >= WAITING_RUNS + self.parallel {
             return Err(CreateError::TooManyWait);
         }
-        let held = self.hold(&spec).ok_or(CreateError::SpecsFull)?;
         // Only for room: however long its own bundle takes, others are not in its way.
         let room = tokio::time::timeout(PATIENCE, self.room_for(&spec)).await;
         let parts = self.assemble(&spec, room.unwrap_or(Err(CreateError::Busy))?).await?;
@@ -311,23 +291,9 @@ impl Manager {
         self.bundles.has_room()?;
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(run.clone(), Some(parts), Some(held));
+            self.start(run.clone(), Some(parts));
         }
         Ok((run, deduplicated))
-    }
-
-    /// Whether there is memory for something new.
-    ///
-    /// # Errors
-    /// When there is not.
-    pub fn has_memory(&self) -> Result<(), Short> {
-        self.memory.has_room()
-    }
-
-    /// Room for what was asked for, until the run is over; `None`: there is none.
-    fn hold(&self, spec: &RunSpec) -> Option<OwnedSemaphorePermit> {
-        let kib = u32::try_from(spec_to_proto(spec).encoded_len() >> 10).ok()?.saturating_add(1);
-        Arc::clone(&self.specs).try_acquire_many_owned(kib).ok()
     }
 
     /// Makes spans of a run, from its first event on.
@@ -426,9 +392,7 @@ impl Manager {
         match what {
             OnRestart::Resume => {
                 let is_cancelling = run.state == State::Cancelling;
-                // It was accepted, whatever others hold.
-                let held = self.hold(&run.spec);
-                self.start(run, None, held);
+                self.start(run, None);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -472,26 +436,12 @@ impl Manager {
         let Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence, room: _ } = parts;
         // What held for the recorded answers holds for what is said about them.
         done.snapshot = done.snapshot.or_else(|| evidence.as_ref().and_then(|evidence| evidence.snapshot()));
-        let (spans, span_wait, room) = (Arc::clone(&self.spans), self.span_wait, CallRoom::of_one_in(self.parallel));
-        Job {
-            run,
-            plan,
-            agent,
-            baselines,
-            registry,
-            parties,
-            scripts,
-            snapshot,
-            evidence,
-            done,
-            spans,
-            span_wait,
-            room,
-        }
+        let (spans, span_wait) = (Arc::clone(&self.spans), self.span_wait);
+        Job { run, plan, agent, baselines, registry, parties, scripts, snapshot, evidence, done, spans, span_wait }
     }
 
-    /// Lets a run go on when it may. `parts` is what it needs, if that is at hand; `held` is given back when it is over.
-    fn start(self: &Arc<Self>, run: Run, parts: Option<Parts>, held: Option<OwnedSemaphorePermit>) {
+    /// Lets a run go on when it may. `parts` is what it needs, if that is at hand.
+    fn start(self: &Arc<Self>, run: Run, parts: Option<Parts>) {
         let control = Control::default();
         control.pace(run.paused, run.concurrency);
         self.lock().insert(run.run_id.clone(), control.clone());
@@ -500,7 +450,6 @@ impl Manager {
         }
         let manager = Arc::clone(self);
         self.tasks.spawn(async move {
-            let _held = held;
             let run_id = run.run_id.clone();
             let going = watched("a run", manager.go(run, parts, control));
             let went = AssertUnwindSafe(going).catch_unwind().await;

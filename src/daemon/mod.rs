@@ -13,7 +13,6 @@ mod http;
 mod info;
 mod intake;
 pub mod manager;
-mod memory;
 mod open;
 mod outbox;
 mod places;

@@ -27,7 +27,6 @@ use crate::wire::agent::{DescribeRequest, InvokeRequest, InvokeResponse};
 use crate::wire::bounded::Unread;
 use crate::wire::call::{chunks_to_proto, description_from_proto};
 use crate::wire::channel::{CheckedChannel, TRAVELLED};
-use crate::wire::room::Meter;
 use crate::wire::value::{code_name, shorten};
 use crate::wire::{MAX_REVISION, MIN_REVISION};
 
@@ -46,9 +45,6 @@ const OUTGOING_FRAMES: usize = 64;
 /// Bytes that may be on their way to us on one connection, and on one stream of it.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAM_WINDOW: u32 = 2 << 20;
-/// The same of agents. What is not read holds up its own call and no other: a thousand of them have room on the connection.
-const AGENT_WINDOW: u32 = 64 << 20;
-const CALL_WINDOW: u32 = 64 << 10;
 /// Error texts travel in headers, and agents write long ones.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
 
@@ -124,7 +120,7 @@ impl Agent {
     /// # Errors
     /// When the address cannot be dialled at all.
     pub fn at(name: &str, target: &Target) -> Result<Self, tonic::transport::Error> {
-        let endpoint = with_windows_for_calls(endpoint(&target.authority())?).connect_timeout(CONNECT_TIMEOUT);
+        let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
         // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
         let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
         Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy().into() })
@@ -225,8 +221,7 @@ impl Agent {
         Ok((description, undeclared))
     }
 
-    /// Opens a call with `outgoing` as its frames. The deadline header is only a hint: the caller keeps the time. What the agent sends is
-    /// read as `meter` has room for it; `None`: as it comes.
+    /// Opens a call with `outgoing` as its frames. The deadline header is only a hint: the caller keeps the time.
     ///
     /// # Errors
     /// The status that the agent answered, or the transport made up.
@@ -235,12 +230,8 @@ impl Agent {
         outgoing: Outgoing,
         deadline: Duration,
         trace: &TraceHeaders,
-        meter: Option<Meter>,
     ) -> Result<Streaming<InvokeResponse>, Status> {
         let mut request = traced(outgoing, trace);
-        if let Some(meter) = meter {
-            request.extensions_mut().insert(meter);
-        }
         request.set_timeout(deadline);
         Ok(self.client().invoke(request).await?.into_inner())
     }
@@ -283,12 +274,6 @@ pub fn endpoint(authority: &str) -> Result<Endpoint, tonic::transport::Error> {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(STREAM_WINDOW)
         .http2_max_header_list_size(MAX_HEADER_BYTES))
-}
-
-/// The same with the windows that calls of agents need: one that is not read must not hold up the others.
-#[must_use]
-pub fn with_windows_for_calls(endpoint: Endpoint) -> Endpoint {
-    endpoint.initial_connection_window_size(AGENT_WINDOW).initial_stream_window_size(CALL_WINDOW)
 }
 
 /// The frames of a call on their way out: the start frame, the pieces of its attachments, then whatever is sent through the
@@ -435,12 +420,6 @@ pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing
         _ => {}
     }
     Trouble::Over(match find::<h2::Error>(status) {
-        // We end a connection, or a call, because of what came over it.
-        Some(error) if error.is_library() && speaks_http2(error, answered) => Failure::Protocol(format!(
-            "it sent what HTTP/2 forbids, or so much that nobody would read it (such as very many tiny frames at once, or headers of more \
-             than {} KiB); all calls on that connection ended with it: {error}",
-            MAX_HEADER_BYTES >> 10
-        )),
         Some(error) if error.is_go_away() && error.is_library() => {
             Failure::Lost(format!("the daemon closed the connection, which all cases of the run share: {error}"))
         }
@@ -453,15 +432,6 @@ pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing
             None => Failure::Agent(describe_status(status)),
         },
     })
-}
-
-/// Whether the other side certainly speaks HTTP/2, where we ended what it said: by an event that came before, or because it could be read.
-fn speaks_http2(error: &h2::Error, answered: bool) -> bool {
-    match error.reason() {
-        None | Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL) => false,
-        Some(h2::Reason::ENHANCE_YOUR_CALM | h2::Reason::COMPRESSION_ERROR) => true,
-        Some(_) => answered,
-    }
 }
 
 /// The text of a status that an agent answered.

@@ -219,7 +219,7 @@ impl Agent {
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<Transcript, Silence> {
         let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace, None).await;
+        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::new(invocation.tool_mode);
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {

@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,7 +17,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
 use super::dynamic::size_of_turn;
-use super::pulse::{STILL, stood_still};
+use super::pulse::stood_still;
 use super::reach::Trying;
 use super::replay::digest_of_call;
 use super::{Callee, Farewells, LogClosed, Shared};
@@ -27,6 +26,7 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
+use crate::limits::RUN_BYTES;
 use crate::peer::agent::{
     AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, STAND_IN, Sent, Standing, Trouble, trouble,
 };
@@ -37,7 +37,6 @@ use crate::trace::{SpanId, TraceHeaders};
 use crate::wire::agent::{InvokeRequest, InvokeResponse, InvokeStart, invoke_request};
 use crate::wire::bounded::{SMALL, weigh};
 use crate::wire::call::{cancel_to_proto, event_from_proto, start_to_proto, tool_result_to_proto};
-use crate::wire::room::{Held, Meter};
 use crate::wire::value::duration_to_proto;
 use crate::work::{QUICK_BYTES, Undecided, in_place, read_apart};
 
@@ -55,41 +54,61 @@ const FROM_SPANS: &str = "tools.from_spans";
 const MAX_TRACED: usize = 48 << 10;
 /// What a message counts besides its text, and each part of one: about what the names around it take when it is exported.
 const TRACED_PART: usize = 40;
-/// Time that a call waits for room, which others have as long as their time lasts.
-const ROOM_PATIENCE: Duration = Duration::from_mins(10);
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
+
+/// What came of a call that goes on; forgotten when it is over.
+struct Output<'a> {
+    /// What came of all calls of the run that go on.
+    of_run: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl<'a> Output<'a> {
+    fn of(shared: &'a Shared) -> Self {
+        Self { of_run: &shared.output, bytes: 0 }
+    }
+
+    /// Counts an event.
+    fn add(&mut self, bytes: usize) -> Result<(), String> {
+        let before = self.of_run.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        if before + bytes > RUN_BYTES {
+            return Err(format!("the calls of the run that go on sent more than {RUN_BYTES} bytes together"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        self.of_run.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// What to call, and how.
 pub(super) struct Call<'a> {
     pub(super) shared: &'a Shared,
     pub(super) callee: &'a Callee,
     pub(super) case: &'a CaseRef,
-    /// What the case holds of the room of its run.
-    pub(super) held: &'a Arc<Held>,
     pub(super) invocation: Invocation,
     /// What the daemon answers to tool calls; `None` when the agent runs its own tools.
     pub(super) stubs: Option<&'a [(String, Stub)]>,
     pub(super) deadline: Instant,
 }
 
-/// The time of a call. What the daemon stands still meanwhile, or has no room for what comes, does not count, nor what it takes to read what is large.
-struct Time<'a> {
+/// The time of a call. What the daemon stands still meanwhile does not count, nor what it takes to read what is large.
+struct Time {
     deadline: Instant,
     /// How long the daemon had stood still when the call began.
     stood_before: Duration,
-    held: &'a Held,
-    /// How long the case had waited for room.
-    waited_before: Duration,
     /// How long it read while the agent's time did not run, in microseconds.
     read: AtomicU64,
 }
 
-impl<'a> Time<'a> {
-    fn of(call: &Call<'a>) -> Self {
-        let (held, read) = (&**call.held, AtomicU64::new(0));
-        let (stood_before, waited_before) = (stood_still(), held.waited());
-        Self { deadline: call.deadline, stood_before, held, waited_before, read }
+impl Time {
+    fn until(deadline: Instant) -> Self {
+        Self { deadline, stood_before: stood_still(), read: AtomicU64::new(0) }
     }
 
     /// How long the daemon read what is large.
@@ -106,20 +125,9 @@ impl<'a> Time<'a> {
         self.deadline + self.stood() + self.read()
     }
 
-    /// How long the call waited for room, if that counts.
-    fn crowded(&self) -> Duration {
-        let waited = self.held.waited().saturating_sub(self.waited_before).min(ROOM_PATIENCE);
-        if waited > STILL { waited } else { Duration::ZERO }
-    }
-
-    /// How much of the time since the call began was the daemon's.
+    /// How long the daemon stood still since the call began.
     fn stood(&self) -> Duration {
-        stood_still().saturating_sub(self.stood_before) + self.crowded()
-    }
-
-    /// What the daemon did with its time.
-    fn what(&self) -> &'static str {
-        if self.crowded().is_zero() { "stood still" } else { "had no room for what calls of the run send" }
+        stood_still().saturating_sub(self.stood_before)
     }
 
     fn left(&self) -> Duration {
@@ -204,7 +212,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let is_known = is_under_test || call.shared.evidence.is_some();
     let endpoint = if is_known { String::new() } else { call.callee.agent.url.clone() };
     let began = Timestamp::now();
-    let time = Time::of(&call);
+    let time = Time::until(call.deadline);
     let mut exchange = match &call.shared.evidence {
         None => watched(&call, &time).await?,
         Some(evidence) => evidence.call(&call, &to, &digest).await?,
@@ -214,8 +222,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     }
     let stood = time.stood();
     if !stood.is_zero() {
-        let has_waited_in_vain = time.crowded() == ROOM_PATIENCE;
-        undecided(&mut exchange, stood, time.what(), has_waited_in_vain);
+        undecided(&mut exchange, stood);
     }
     // Connecting is not part of it, and neither is what the daemon waited for afterwards.
     let took = exchange.transcript.duration;
@@ -250,7 +257,7 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
 /// How the call ends if it cannot be read.
 async fn read<T: Send + 'static>(
     call: &Call<'_>,
-    time: &Time<'_>,
+    time: &Time,
     bytes: usize,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, (Failure, CancelReason)> {
@@ -271,9 +278,9 @@ async fn read<T: Send + 'static>(
     })
 }
 
-/// Takes from the agent what is the fault of a daemon that did something else for so long during its call: the time, and that it was given
-/// up for by whoever kept its time.
-fn undecided(exchange: &mut Exchange, stood: Duration, what: &str, is_in_vain: bool) {
+/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
+/// by whoever kept its time.
+fn undecided(exchange: &mut Exchange, stood: Duration) {
     let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
     transcript.duration = transcript.duration.saturating_sub(stood);
     let seconds = stood.as_secs_f64();
@@ -281,24 +288,24 @@ fn undecided(exchange: &mut Exchange, stood: Duration, what: &str, is_in_vain: b
     let is_its_word = grpc_status.is_none_or(|status| gave_up.contains(&status));
     match failure {
         // Its time was longer by as much, so that it is its own.
-        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) && !is_in_vain => {}
-        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(what, seconds))),
+        Some(Failure::Timeout) if exchange.cancel == Some(CancelReason::Budget) => {}
+        Some(Failure::Timeout) => *failure = Some(Failure::Stalled(gave_up_while(seconds))),
         Some(Failure::Agent(_) | Failure::Lost(_)) if is_its_word => {
-            *failure = Some(Failure::Stalled(gave_up_while(what, seconds)));
+            *failure = Some(Failure::Stalled(gave_up_while(seconds)));
         }
         _ => {}
     }
-    warnings.push(format!("the daemon {what} for {seconds:.1} s during the call, which is not counted"));
+    warnings.push(format!("the daemon stood still for {seconds:.1} s during the call, which is not counted"));
 }
 
-fn gave_up_while(what: &str, seconds: f64) -> String {
+fn gave_up_while(seconds: f64) -> String {
     format!(
-        "the daemon {what} for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
+        "the daemon stood still for {seconds:.1} s, and the call was given up meanwhile: nobody can tell how it would have ended"
     )
 }
 
 /// Makes the call, and reads its spans if they are evidence.
-async fn watched(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
+async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let shared = call.shared;
     if !call.callee.can(FROM_SPANS) {
         return made(call, time).await;
@@ -363,12 +370,11 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
     last
 }
 
-async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
+async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
-    // What comes of a call that is over is kept by nobody.
-    let metered = call.held.meter();
-    let (mut stream, frames, sent) = match open(call, time, &metered.meter()).await {
+    let mut output = Output::of(call.shared);
+    let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
             return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await });
@@ -395,7 +401,7 @@ async fn made(call: &Call<'_>, time: &Time<'_>) -> Result<Exchange, LogClosed> {
                 if recording.is_empty() {
                     call.callee.reach.delivered();
                 }
-                match take(call, time, &mut recording, message, &sent).await? {
+                match take(call, time, &mut recording, &mut output, message, &sent).await? {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
@@ -498,7 +504,7 @@ impl NotOpened {
 }
 
 /// Opens the call. Until the start frame is taken this is repeated as often as the deadline allows, after that never.
-async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened, NotOpened> {
+async fn open(call: &Call<'_>, time: &Time) -> Result<Opened, NotOpened> {
     let begun = Instant::now();
     let mut backoff = Backoff::new();
     let mut last = "no connection".to_owned();
@@ -537,10 +543,9 @@ async fn open(call: &Call<'_>, time: &Time<'_>, meter: &Meter) -> Result<Opened,
             context.budget = Some(duration_to_proto(left));
         }
         let (outgoing, frames, sent) = Outgoing::new(start, large_contents(&call.invocation.messages));
-        let (agent, trace, meter) = (call.callee.agent.clone(), trace.clone(), meter.clone());
+        let (agent, trace) = (call.callee.agent.clone(), trace.clone());
         // The start frame is queued before the call is awaited: many servers send their headers with the first event.
-        let mut opening: Opening =
-            Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace, Some(meter)).await });
+        let mut opening: Opening = Box::pin(async move { agent.invoke(outgoing, left + GRACE, &trace).await });
         let status = tokio::select! {
             biased;
             () = call.shared.control.cancel.cancelled() => {
@@ -619,13 +624,17 @@ fn start_of(invocation: &Invocation, trace: &TraceHeaders, limit: u64) -> Result
 /// event asks for something. The inner error is how the call ends with it.
 async fn take(
     call: &Call<'_>,
-    time: &Time<'_>,
+    time: &Time,
     recording: &mut Recording,
+    output: &mut Output<'_>,
     message: InvokeResponse,
     sent: &Sent,
 ) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {
     let broke = |rule: String| Ok(Err((Failure::Protocol(rule), CancelReason::ProtocolError)));
     let (bytes, at) = (message.encoded_len(), time.of_agent(sent.at()));
+    if let Err(broken) = output.add(bytes) {
+        return broke(broken);
+    }
     let event = match read(call, time, bytes, || event_from_proto(message)).await {
         Ok(Ok(event)) => event,
         Ok(Err(error)) => return broke(error.to_string()),
@@ -769,7 +778,7 @@ fn say_farewell(farewells: &Farewells, far: Far, frames: mpsc::Sender<InvokeRequ
 /// The exchange of a call that ended without `finished`.
 async fn end(
     call: &Call<'_>,
-    time: &Time<'_>,
+    time: &Time,
     recording: Recording,
     failure: Option<Failure>,
     sent: Option<Instant>,
@@ -782,7 +791,7 @@ async fn end(
 }
 
 /// What was recorded, with remarks about it.
-async fn recorded(call: &Call<'_>, time: &Time<'_>, recording: Recording, failure: Option<Failure>) -> Exchange {
+async fn recorded(call: &Call<'_>, time: &Time, recording: Recording, failure: Option<Failure>) -> Exchange {
     let read = read(call, time, recording.odd_bytes(), || recording.into_exchange(failure)).await;
     read.unwrap_or_else(|(failure, _)| Exchange { failure: Some(failure), ..Exchange::default() })
 }

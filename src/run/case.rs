@@ -23,7 +23,6 @@ use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialect, Mode, Suite};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
-use crate::wire::room::Held;
 use crate::work::Undecided;
 
 /// The capability of agents that take files in pieces.
@@ -41,7 +40,7 @@ pub(super) struct Started {
 
 /// Runs a case to its verdict, in as many attempts as the run allows.
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) -> Result<(), LogClosed> {
-    let loaded = match load(shared, planned).await {
+    let loaded = match load(planned).await {
         Ok(loaded) => loaded,
         Err(why) => {
             let transcript = Transcript::default();
@@ -73,8 +72,6 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
         retries.use_up(attempt.outcome);
     }
     loop {
-        // Until what came of it is on its way to the store.
-        let loaded = Loaded { held: shared.room.begin(), ..loaded.clone() };
         let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
         let goes_on =
             !shared.control.stop.is_cancelled() || shared.control.is_suspending() || shared.control.is_decided();
@@ -101,12 +98,10 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
 pub(super) struct Loaded {
     pub(super) suite: Arc<Suite>,
     pub(super) case: Arc<Case>,
-    /// What its calls hold of the room of the run.
-    pub(super) held: Arc<Held>,
 }
 
 /// Reads the case again if it is not held, which waits for a disk.
-async fn load(shared: &Shared, planned: &PlannedCase) -> Result<Loaded, String> {
+async fn load(planned: &PlannedCase) -> Result<Loaded, String> {
     let suite = Arc::clone(&planned.suite);
     let loaded = if planned.head().held().is_some() {
         planned.load()
@@ -116,7 +111,7 @@ async fn load(shared: &Shared, planned: &PlannedCase) -> Result<Loaded, String> 
         read.map_err(|error| format!("the daemon failed while it read the case: {error}"))?
     };
     let case = loaded.map_err(|error| error.to_string())?;
-    Ok(Loaded { suite, case, held: shared.room.begin() })
+    Ok(Loaded { suite, case })
 }
 
 /// How often a case may still be tried again.
@@ -222,16 +217,9 @@ async fn standard(
         max_model_turns: case.max_turns,
         budget: started.timeout.duration,
     };
-    let exchange = call(Call {
-        shared,
-        callee: &shared.callee,
-        case: case_ref,
-        held: &loaded.held,
-        invocation,
-        stubs,
-        deadline: started.deadline,
-    })
-    .await?;
+    let exchange =
+        call(Call { shared, callee: &shared.callee, case: case_ref, invocation, stubs, deadline: started.deadline })
+            .await?;
     // What was waited for besides is nobody's time.
     let mut deadline = started.deadline + exchange.waited;
     let mut clock = Clock::default();

@@ -423,16 +423,7 @@ async fn invoke(
         max_model_turns: None,
         budget: case.started.timeout.duration,
     };
-    call(Call {
-        shared,
-        callee: &shared.callee,
-        case: case.case_ref,
-        held: &case.loaded.held,
-        invocation,
-        stubs: None,
-        deadline,
-    })
-    .await
+    call(Call { shared, callee: &shared.callee, case: case.case_ref, invocation, stubs: None, deadline }).await
 }
 
 /// Looks at the open checkpoints once, in declared order; one that is reached counts at once for those behind it.

@@ -21,6 +21,7 @@ mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +46,6 @@ use crate::usage::Price;
 use crate::verdict::baseline::{AGENTS, Baseline, Comparison, Setting};
 use crate::verdict::gate::GateResult;
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing, Totals};
-use crate::wire::room::Room as CallRoom;
 pub use ask::with_test_mode;
 use gate::GateWatch;
 use journal::Journal;
@@ -202,8 +202,8 @@ struct Shared {
     spans: Arc<Inbox>,
     /// How long spans are waited for whose end nobody confirms.
     span_wait: Duration,
-    /// Room for what agents send.
-    room: CallRoom,
+    /// Bytes of what came of calls that go on.
+    output: AtomicUsize,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -303,8 +303,6 @@ pub struct Job {
     pub spans: Arc<Inbox>,
     /// How long spans are waited for whose end nobody confirms.
     pub span_wait: Duration,
-    /// Room for what agents send.
-    pub room: CallRoom,
 }
 
 /// Suite, id and repetition of a case.
@@ -429,7 +427,7 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
-    let Job { run, plan, agent, baselines, parties, scripts, evidence, done, spans, span_wait, room, .. } = job;
+    let Job { run, plan, agent, baselines, parties, scripts, evidence, done, spans, span_wait, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
     journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await?;
@@ -454,7 +452,7 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
         begun: done.begun,
         spans,
         span_wait,
-        room,
+        output: AtomicUsize::new(0),
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);

@@ -9,17 +9,16 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt as _, TryFutureExt as _};
+use futures_util::TryFutureExt as _;
+use futures_util::future::MapOk;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::MapFrame;
 use tonic::body::Body;
 use tonic::transport::Channel;
+use tonic::transport::channel::ResponseFuture;
 use tower::Service;
-
-use super::room::{Meter, Roomy};
 
 /// Where a status travels, and its details.
 const STATUS: &str = "grpc-status";
@@ -46,26 +45,25 @@ impl From<Channel> for CheckedChannel {
 }
 
 /// What is left of an answer.
-type Checked = Response<MapFrame<Roomy<Body>, fn(Frame<Bytes>) -> Frame<Bytes>>>;
+type Checked = Response<MapFrame<Body, fn(Frame<Bytes>) -> Frame<Bytes>>>;
 
 impl Service<Request<Body>> for CheckedChannel {
     type Response = Checked;
     type Error = tonic::transport::Error;
-    type Future = BoxFuture<'static, Result<Checked, Self::Error>>;
+    type Future = MapOk<ResponseFuture, fn(Response<Body>) -> Checked>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let meter = request.extensions().get::<Meter>().cloned();
-        self.0.call(request).map_ok(|response| checked(response, meter)).boxed()
+        self.0.call(request).map_ok(checked)
     }
 }
 
-fn checked(mut response: Response<Body>, meter: Option<Meter>) -> Checked {
+fn checked(mut response: Response<Body>) -> Checked {
     check(response.headers_mut());
-    response.map(|body| Roomy::new(body, meter).map_frame(checked_frame as fn(_) -> _))
+    response.map(|body| body.map_frame(checked_frame as fn(_) -> _))
 }
 
 fn checked_frame(mut frame: Frame<Bytes>) -> Frame<Bytes> {

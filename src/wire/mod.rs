@@ -10,7 +10,6 @@ pub mod event;
 mod gate;
 pub mod party;
 pub mod reflection;
-pub mod room;
 pub mod run;
 pub mod spec;
 pub mod value;

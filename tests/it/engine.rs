@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use forge::conversation::{CancelReason, ToolMode};
 use forge::event::{Draft, Payload, Run, State};
-use forge::peer::agent::{Agent, with_windows_for_calls};
+use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
 use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, suite_infos};
 use forge::suite;
@@ -43,8 +43,6 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 enum Step {
     Accept,
     Text(&'static str),
-    /// So many MiB of text, a MiB at a time.
-    Much(usize),
     ToolStart(&'static str, &'static str),
     /// The same with the number of the model turn that asks for it.
     ToolOfTurn(&'static str, u32),
@@ -70,8 +68,6 @@ enum Step {
     End(tonic::Code),
     /// Ends the call with a status that has a reason and says something.
     EndBecause(tonic::Code, &'static str, &'static str),
-    /// The same with so many bytes of message.
-    EndWith(usize),
     /// Ends the call with OK.
     EndOk,
     /// The next events have numbers that are off by so much.
@@ -155,18 +151,6 @@ async fn play(
         let event = match step {
             Accept => Event::Accepted(InvokeAccepted::default()),
             Text(text) => Event::TextDelta(TextDelta { text: text.to_owned(), ..TextDelta::default() }),
-            Much(mib) => {
-                for _ in 0..mib {
-                    seq += 1;
-                    let event = Event::TextDelta(TextDelta { text: "x".repeat(1 << 20), ..TextDelta::default() });
-                    let sent =
-                        out.send(Ok(InvokeResponse { seq, event: Some(event), ..InvokeResponse::default() })).await;
-                    if sent.is_err() {
-                        return;
-                    }
-                }
-                continue;
-            }
             ToolStart(id, name) => Event::ToolStarted(ToolCallStarted {
                 call_id: id.to_owned(),
                 name: name.to_owned(),
@@ -255,10 +239,6 @@ async fn play(
             EndBecause(code, reason, message) => {
                 let details = ErrorDetails::with_error_info(reason, "forge.agent.v1", HashMap::new());
                 let _ = out.send(Err(Status::with_error_details(code, message, details))).await;
-                return;
-            }
-            EndWith(bytes) => {
-                let _ = out.send(Err(Status::internal("y".repeat(bytes)))).await;
                 return;
             }
             EndOk => return,
@@ -445,7 +425,6 @@ impl Setup {
                 done: Done::default(),
                 spans: Arc::default(),
                 span_wait: Duration::from_secs(6),
-                room: forge::wire::room::Room::of_one_in(1_000),
             },
             events,
             farewells.clone(),
@@ -519,8 +498,7 @@ pub(crate) async fn over_a_pipe(router: Router) -> (Agent, tokio::task::JoinHand
         let near = near.take();
         async move { near.map(TokioIo::new).ok_or_else(|| std::io::Error::other("the pipe is used up")) }
     });
-    let endpoint = with_windows_for_calls(Endpoint::from_static("http://pipe"));
-    let channel = endpoint.connect_with_connector(connector).await.expect("a pipe");
+    let channel = Endpoint::from_static("http://pipe").connect_with_connector(connector).await.expect("a pipe");
     (Agent::over("scripted", "pipe", channel), server)
 }
 
@@ -697,35 +675,6 @@ async fn a_hung_agent_frees_its_slot_at_once() {
         gone.iter().any(|at| (2490..2600).contains(&at.as_millis())),
         "the stream is reset after the grace: {gone:?}"
     );
-}
-
-/// What there is no room for is not read, and all come to their end all the same.
-#[tokio::test(start_paused = true)]
-async fn more_than_there_is_room_for() {
-    let cases: Vec<String> = (0..4)
-        .map(|n| format!(r#"{{"id": "c{n}", "input": {{"message": "x"}}, "expect": {{"responseContains": ["yes"]}}}}"#))
-        .collect();
-    let setup = Setup {
-        concurrency: 4,
-        ..Setup::cases(
-            vec![("*", vec![Accept, Much(10), Sleep(8_000), Answer("yes")])],
-            &format!("[{}]", cases.join(",")),
-        )
-    };
-    let outcomes = setup.run().await;
-    assert_eq!(outcomes.run.state, State::Passed, "{:?}", outcomes.results);
-    let took = outcomes.results.iter().map(|(_, result)| result.transcript.duration).max();
-    assert!(took < Some(Duration::from_secs(10)), "what was waited is not the agent's time: {took:?}");
-}
-
-/// Headers that nobody reads, such as a status of a megabyte, are the doing of whoever sends them.
-#[tokio::test(start_paused = true)]
-async fn a_status_that_nobody_reads() {
-    for script in [vec![Accept, EndWith(1_000_000)], vec![EndWith(1_000_000)]] {
-        let outcomes = Setup::one(script).run().await;
-        let result = outcomes.of("a");
-        assert_eq!((result.cause, result.blame), (Some(Cause::ProtocolViolation), Some(Blame::Agent)), "{result:?}");
-    }
 }
 
 /// A cancelled run ends at once, tells its agents, and every planned case has an end.

@@ -52,7 +52,6 @@ mod http;
 mod http_requests;
 mod judging;
 mod large;
-mod memory;
 mod modules;
 mod plain;
 mod processes;

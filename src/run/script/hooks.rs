@@ -170,7 +170,7 @@ async fn call(
     time: Duration,
 ) -> Result<Answered, LogClosed> {
     let deadline = Instant::now() + time;
-    let mut host = Host::new(shared, loaded, case_ref, time, deadline, None);
+    let mut host = Host::new(shared, &loaded.suite.path, case_ref, time, deadline, None);
     let Some(scripts) = &shared.scripts else { return Ok(Answered::never("there are no scripts")) };
     let context = context(&shared.callee, host.conversation_id(), loaded.case.metadata.as_ref());
     let (path, arguments) = match prepare(shared, hook, context, arguments) {

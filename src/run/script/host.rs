@@ -19,7 +19,6 @@ use crate::peer::agent::Agent;
 use crate::peer::party::Belongs;
 use crate::run::ask::validator;
 use crate::run::call::{Call, call};
-use crate::run::case::Loaded;
 use crate::run::clock::Clock;
 use crate::run::dynamic::{MAX_RECORD, size_of_turn};
 use crate::run::judging::{Cost, judged};
@@ -32,7 +31,6 @@ use crate::suite::stub::Stub;
 use crate::suite::{DEFAULT_MAX_TURNS, read_max_turns, stub};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, Turn, whole_millis};
-use crate::wire::room::Held;
 use crate::work::{Undecided, in_place};
 
 /// Most things that one call of a script may ask for.
@@ -74,8 +72,6 @@ pub(super) struct Host<'a> {
     shared: &'a Shared,
     suite: &'a str,
     case: &'a CaseRef,
-    /// What the case holds of the room of its run.
-    held: Arc<Held>,
     /// Time of the whole call.
     budget: Duration,
     deadline: Instant,
@@ -111,7 +107,7 @@ pub(super) struct Host<'a> {
 impl<'a> Host<'a> {
     pub(super) fn new(
         shared: &'a Shared,
-        loaded: &'a Loaded,
+        suite: &'a str,
         case: &'a CaseRef,
         budget: Duration,
         deadline: Instant,
@@ -119,9 +115,8 @@ impl<'a> Host<'a> {
     ) -> Self {
         Self {
             shared,
-            suite: &loaded.suite.path,
+            suite,
             case,
-            held: Arc::clone(&loaded.held),
             budget,
             deadline,
             invocation_id,
@@ -259,7 +254,6 @@ impl<'a> Host<'a> {
             shared: self.shared,
             callee: &callee,
             case: self.case,
-            held: &self.held,
             invocation,
             stubs: stubs.as_deref(),
             deadline: self.deadline,

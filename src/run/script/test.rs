@@ -29,7 +29,7 @@ pub(in crate::run) async fn run(
     let began = Instant::now();
     let mut host = Host::new(
         shared,
-        loaded,
+        &loaded.suite.path,
         case,
         started.timeout.duration,
         started.deadline,

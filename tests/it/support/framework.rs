@@ -563,7 +563,6 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         done: Done::default(),
         spans: Arc::default(),
         span_wait: Duration::from_secs(6),
-        room: forge::wire::room::Room::of_one_in(1),
     };
     let engine = tokio::spawn(execute(job, events, Farewells::default(), Control::default()));
     let mut verdict = None;
