@@ -258,8 +258,8 @@ impl Bundle {
     }
 }
 
-/// Whether this is no file, but an entry that says how the next one is called: a path that is too long for a header, as GNU and as
-/// POSIX write them.
+/// Whether this is no file, but an entry that says how the next one is called: a path that is too long for a header, as
+/// GNU and as POSIX write them.
 fn names_the_next(entry: &mut tar::Entry<'_, impl Read>, name: &mut Option<Vec<u8>>) -> Result<bool, BundleError> {
     let kind = entry.header().entry_type();
     if !matches!(kind, tar::EntryType::GNULongName | tar::EntryType::XHeader) {

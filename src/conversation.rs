@@ -502,7 +502,8 @@ pub struct Exchange {
     pub is_before_a_call: bool,
     /// Whether the agent says that all spans of the call were exported, and confirmed.
     pub spans_flushed: bool,
-    /// How long the daemon waited for spans behind the end of the call, and stood still during it: this is nobody's time.
+    /// How long the daemon waited for spans behind the end of the call, and stood still during it: this is nobody's
+    /// time.
     pub waited: Duration,
     /// Why the daemon asked the agent to end the call; `None`: it did not.
     pub cancel: Option<CancelReason>,

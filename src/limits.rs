@@ -1,8 +1,9 @@
 //! What others can make Forge hold, wait for or work at, each with its limit, in one table.
 //!
-//! A limit stands here if somebody else chooses how much there is: a client, a suite, a script, an agent. Its constant is what the
-//! code uses, and the row is what `docs/limits.md` shows; a test holds the two together. What a limit is for, why it is as high as it
-//! is, and what happens at its end are parts of it: a limit of which one of them is missing does not compile.
+//! A limit stands here if somebody else chooses how much there is: a client, a suite, a script, an agent. Its constant
+//! is what the code uses, and the row is what `docs/limits.md` shows; a test holds the two together. What a limit is
+//! for, why it is as high as it is, and what happens at its end are parts of it: a limit of which one of them is
+//! missing does not compile.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -292,7 +293,8 @@ pub fn markdown() -> String {
 mod tests {
     use super::*;
 
-    /// Compares with the page, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test the_page_shows_every_limit`, and look at what changed.
+    /// Compares with the page, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test the_page_shows_every_limit`, and look at
+    /// what changed.
     #[test]
     fn the_page_shows_every_limit() {
         const MARK: &str = "<!-- made from src/limits.rs -->\n";

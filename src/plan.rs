@@ -297,8 +297,8 @@ pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, Plan
 /// What patterns may become, in bytes.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// Patterns that select cases by their ids: one of them has to match. They come from clients, so what they become is bounded; making it
-/// still takes a while, and does not belong on a runtime thread.
+/// Patterns that select cases by their ids: one of them has to match. They come from clients, so what they become is
+/// bounded; making it still takes a while, and does not belong on a runtime thread.
 #[derive(Debug, Default)]
 pub struct CasePatterns(Option<RegexSet>);
 

@@ -1,8 +1,9 @@
-//! Work whose size others choose: off the runtime, with a budget of CPU time, stoppable, and fair between those who have some.
+//! Work whose size others choose: off the runtime, with a budget of CPU time, stoppable, and fair between those who
+//! have some.
 //!
-//! A pattern, an assertion on a large answer, a comparison of what two sides sent: whoever writes the suite or plays the agent decides
-//! how long that takes. On a thread of the runtime it would hold up everybody. So it is done on threads of its own, which
-//! the system prefers all others to:
+//! A pattern, an assertion on a large answer, a comparison of what two sides sent: whoever writes the suite or plays
+//! the agent decides how long that takes. On a thread of the runtime it would hold up everybody. So it is done on
+//! threads of its own, which the system prefers all others to:
 //!
 //! ```
 //! # async fn example() -> Result<(), forge::work::Undecided> {
@@ -21,12 +22,12 @@
 //! # }
 //! ```
 //!
-//! What is always read to its end, such as JSON that came, goes through [`read_apart`]. What only copies, hashes or writes is
-//! [`in_place`]: it needs what it borrows, and takes milliseconds.
+//! What is always read to its end, such as JSON that came, goes through [`read_apart`]. What only copies, hashes or
+//! writes is [`in_place`]: it needs what it borrows, and takes milliseconds.
 //!
-//! [`is_over`] is asked of the thread, not of a value that is handed down: engines of patterns and validators of schemas hand nothing
-//! to those whom they call. Where no such work is being done nothing is ever over, so the same functions can be
-//! used anywhere.
+//! [`is_over`] is asked of the thread, not of a value that is handed down: engines of patterns and validators of
+//! schemas hand nothing to those whom they call. Where no such work is being done nothing is ever over, so the same
+//! functions can be used anywhere.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -115,7 +116,8 @@ pub async fn off_the_runtime<T: Send + 'static>(
 
 /// Reads something of so many bytes, such as JSON: at once where it is little, else off the runtime.
 ///
-/// Reading waits for no judging of its owner, and is fair between owners like all such work. It always ends, so it has no budget of CPU time.
+/// Reading waits for no judging of its owner, and is fair between owners like all such work. It always ends, so it has
+/// no budget of CPU time.
 ///
 /// # Errors
 /// As [`off_the_runtime`].
@@ -133,8 +135,8 @@ pub async fn read_apart<T: Send + 'static>(
     off_the_runtime(work, stop, job).await
 }
 
-/// Copies, hashes or writes so many bytes that cannot be given away. Where they are many, the runtime takes all else that this thread
-/// had to do to another one first.
+/// Copies, hashes or writes so many bytes that cannot be given away. Where they are many, the runtime takes all else
+/// that this thread had to do to another one first.
 pub fn in_place<T>(bytes: usize, job: impl FnOnce() -> T) -> T {
     let is_shared = || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes <= QUICK_COPY || !is_shared() {
@@ -152,7 +154,8 @@ pub fn given_away() -> Duration {
     GIVEN_AWAY.get()
 }
 
-/// Whether the work that this thread does has to end: its CPU time is used up, or nobody wants it any more. Takes about a microsecond.
+/// Whether the work that this thread does has to end: its CPU time is used up, or nobody wants it any more. Takes about
+/// a microsecond.
 #[must_use]
 pub fn is_over() -> bool {
     CURRENT.with_borrow_mut(|current| current.as_mut().is_some_and(Budget::is_over))

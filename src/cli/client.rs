@@ -124,8 +124,8 @@ impl Client {
         self.patience
     }
 
-    /// Does something again for as long as the daemon may be away, and for a while if it has too much to do. It must be harmless to do it
-    /// twice.
+    /// Does something again for as long as the daemon may be away, and for a while if it has too much to do. It must be
+    /// harmless to do it twice.
     pub(super) async fn again<T>(&self, act: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
         let began = Instant::now();
         let mut pause = PAUSE;

@@ -47,8 +47,8 @@ impl Contents {
         let mut contents = Self::default();
         let mut looks = 0;
         let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
-        // Links are not followed: one that leads upwards never ends. Hidden things are somebody else's; a file that is named like a
-        // suite is one all the same.
+        // Links are not followed: one that leads upwards never ends. Hidden things are somebody else's; a file that is
+        // named like a suite is one all the same.
         let entries = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
         let is_ours = |entry: &DirEntry| entry.depth() == 0 || !entry.file_type().is_dir() || !is_hidden(entry);
         for entry in entries.filter_entry(is_ours) {

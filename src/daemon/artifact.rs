@@ -193,7 +193,7 @@ impl Traces {
         let lines = in_place(bytes, || {
             let mut lines = String::new();
             for stored in &events {
-                // A line each: whoever reads them line by line has a limit.
+                // Each group is a line of its own, because programs that read lines limit their length.
                 for group in self.grouper.take(stored) {
                     lines += &otlp::line(group.spans(), &self.resource)?;
                 }

@@ -47,7 +47,8 @@ pub struct Config {
     pub agents: BTreeMap<String, String>,
     /// Addresses that clients may name.
     pub allowed_targets: AllowedTargets,
-    /// Names besides `localhost` by which clients of plain HTTP may call the daemon; a `*` at the start stands for any beginning.
+    /// Names besides `localhost` by which clients of plain HTTP may call the daemon; a `*` at the start stands for any
+    /// beginning.
     pub allowed_hosts: Vec<String>,
     /// What models cost, for runs that do not say.
     pub prices: Prices,

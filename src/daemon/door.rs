@@ -1,8 +1,8 @@
-//! The door: takes connections, so many at a time, and ends those on which nothing is said.
+//! The door takes at most `CONNECTIONS` connections at a time, and closes those that stay silent.
 //!
-//! A connection costs a file and some memory, whether anything is asked on it or not. When all places are taken, further ones are let in
-//! for a moment, so that whoever is there hears why nothing is done for them. When the process has no file left for a connection,
-//! it is tried again after a pause.
+//! A connection costs a file and some memory, also when no request comes on it. When all places are taken, the door
+//! accepts a further connection for a moment, to answer why it is refused. When the process has no file left for a
+//! connection, the door pauses and tries again.
 
 use std::io;
 use std::net::IpAddr;
@@ -30,14 +30,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Bytes by which it is known what somebody speaks: fewer than any request has.
 const GREETING_BYTES: usize = 16;
-/// Most files that are asked for. Whoever started the daemon may have allowed more, but tables of the system grow with them.
+/// Most open files that the daemon asks the system for. The system may allow more, but its tables grow with the number.
 const FILES: u64 = 65_536;
 
 /// Who is at the other end of a connection; each request on it knows.
 #[derive(Debug, Clone)]
 pub(super) struct GuestInfo {
     pub(super) peer: IpAddr,
-    /// There is no place for it: nothing is done for whoever that is.
+    /// The connection has no place: its requests are refused.
     pub(super) is_turned_away: bool,
     /// The place of the connection.
     pub(super) place: Arc<Place>,

@@ -33,7 +33,8 @@ const PROTOBUF: &str = "application/x-protobuf";
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) intake: Intake,
-    /// Names that the daemon is called by, besides addresses and `localhost`; a `*` at the start stands for any beginning.
+    /// Names that the daemon is called by, besides addresses and `localhost`; a `*` at the start stands for any
+    /// beginning.
     pub(super) hosts: Vec<String>,
 }
 

@@ -1,7 +1,9 @@
-//! What every request goes through before anything is done for it: so many at a time, so many bytes of them, in a certain time.
+//! Every request passes here before a service sees it: their number, their bytes and the time for each to arrive are
+//! limited.
 //!
-//! A service reads a request whole before it looks at it, so what comes in slowly, or never comes to its end, would be held for ever.
-//! Two methods take streams of requests, and read each message for itself: of those only the silence is bounded here.
+//! A service reads a request whole before it looks at it, so what comes in slowly, or never comes to its end, would be
+//! held for ever. Two methods take streams of requests, and read each message for itself: of those only the silence is
+//! bounded here.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::panic::AssertUnwindSafe;
@@ -26,7 +28,7 @@ use crate::limits::{ARRIVAL, REQUEST_BYTES, REQUESTS, UPLOAD_SILENCE};
 use crate::run::pulse::watched;
 use crate::wire::reflection::{REFLECTION, REFLECTION_ALPHA};
 
-/// The method that takes a bundle in pieces, each of which goes to the disk.
+/// The method that receives a bundle. It writes each piece to the disk, so its bytes are not counted here.
 const UPLOAD: &str = "/forge.control.v1.RunService/UploadBundle";
 
 /// Places for requests.
@@ -43,7 +45,8 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Has a request done, if there is a place for it. The place is free again when the answer was taken, or nobody wants it.
+    /// Has a request done, if there is a place for it. The place is free again when the answer was taken, or nobody
+    /// wants it.
     pub(super) async fn admit(&self, request: Request, next: Next) -> Response<Body> {
         let info = request.extensions().get::<GuestInfo>();
         if info.is_some_and(|info| info.is_turned_away) {
@@ -81,13 +84,14 @@ impl Intake {
     }
 }
 
-/// The address of whoever asks.
+/// The address that a request comes from.
 pub(super) fn peer_of(extensions: &Extensions) -> IpAddr {
     // Where there is none, nobody else can come.
     extensions.get::<GuestInfo>().map_or(Ipv4Addr::LOCALHOST.into(), |info| info.peer)
 }
 
-/// What keeps its places while something is done for a request that has come to its end: its own, and that of its connection.
+/// What keeps its places while something is done for a request that has come to its end: its own, and that of its
+/// connection.
 type Working = Arc<OnceLock<(Busy, Option<Busy>)>>;
 
 /// A status as gRPC answers it.

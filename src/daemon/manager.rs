@@ -44,7 +44,7 @@ use crate::work::in_place;
 
 /// Bundles that are opened at the same time.
 const OPENING: usize = 2;
-/// How long somebody who creates a run waits for room to open its bundle.
+/// Time that `CreateRun` waits for room to open the bundle.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Owns the runs of a daemon.

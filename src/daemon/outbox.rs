@@ -1,8 +1,9 @@
-//! What waits for clients to take it: answers that are on their way, what is read ahead for them, and reports that are being written.
+//! Answers that wait for their clients: answers on their way, what is read ahead for them, and reports that are being
+//! written.
 //!
-//! Each answer is made in a task of its own, which never waits for the client while it holds something of the store. It hands out
-//! pieces, one at a time. All of them together may hold so many bytes: at the end of that, answers end that nobody takes, those of the
-//! client first that has the most; the others wait for their turn.
+//! Each answer is made in a task of its own, which never waits for the client while it holds something of the store. It
+//! hands out one piece at a time. All answers together have a limit in bytes. When it is reached, answers that their
+//! clients do not take are ended, beginning with the client that holds most; the others wait for their turn.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -35,7 +36,7 @@ const PIECE: usize = 16 << 10;
 const IDLE: Duration = Duration::from_secs(1);
 /// Answers for which something is read at the same time: nobody knows how much it is before it is there.
 const READING: usize = 4;
-/// How often somebody who waits for room looks for it.
+/// Pause between two looks for room.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// All answers that are on their way.
@@ -86,8 +87,8 @@ impl Outbox {
 }
 
 impl Lines {
-    /// Ends an answer so that there is room for another one: one that its client does not take, else one of a client that has more than
-    /// twice as much as whoever asks. `false`: there is none.
+    /// Ends an answer so that there is room for another one: one that its client does not take, else one of a client
+    /// that has more than twice as much as whoever asks. `false`: there is none.
     fn end_one(&mut self, asks: u64, weight: fn(&Line) -> usize) -> bool {
         let mut of_clients: HashMap<Option<usize>, usize> = HashMap::new();
         for line in self.all.values() {
@@ -159,8 +160,8 @@ impl Ticket {
         request.extensions().get().cloned().unwrap_or_else(|| Self::new(Arc::default(), None))
     }
 
-    /// Waits until something more may be read. It may be, and more than one expects, as long as the turn is held; [`Self::has_read`]
-    /// has to say how much it was before that.
+    /// Waits until something more may be read. It may be, and more than one expects, as long as the turn is held;
+    /// [`Self::has_read`] has to say how much it was before that.
     pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
         loop {
             // Never closed.

@@ -1,5 +1,5 @@
-//! Places for those who come from outside. Of all there are only a part for whoever comes from one address; and when all are taken, who was
-//! silent for longest gives way, so that what is begun and never comes to its end keeps nobody out.
+//! Places for connections, requests and their bytes. One address may hold three quarters of them. When all are taken,
+//! the holder that was silent longest gives way, so that a request that never ends keeps nobody out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// Nobody gives way who said something so recently.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// So many places, of connections, of requests, or of bytes.
+/// A number of places, each for a connection, a request or a byte.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
@@ -55,7 +55,7 @@ impl Places {
         Arc::new(Self { most, taken: Mutex::default() })
     }
 
-    /// Takes so many places; `None`: there are not so many, and nobody gives way.
+    /// Takes `count` places; `None`: fewer are free, and nobody gives way.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, count: usize) -> Option<Place> {
         let gone = CancellationToken::new();
         let mut taken = self.lock();

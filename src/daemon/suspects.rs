@@ -1,7 +1,7 @@
 //! Runs that daemons may have died of.
 //!
-//! Nobody knows which of the runs that were going on it was. So each counts the deaths, and one that has seen two goes on alone for a
-//! while: the next death says which it was, and the others are innocent.
+//! Nobody knows which of the runs that were going on it was. So each counts the deaths, and one that has seen two goes
+//! on alone for a while: the next death says which it was, and the others are innocent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,8 @@ impl Suspects {
         Self { most, one: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Lets a run go on when no other suspect does, and counts it; or says how many daemons have died, which are too many.
+    /// Lets a run go on when no other suspect does, and counts it; or says how many daemons have died, which are too
+    /// many.
     pub(super) async fn enter(
         &self,
         store: &Arc<Store>,

@@ -48,8 +48,8 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// Error texts travel in headers, and agents write long ones.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
 
-/// The capability of whoever stands in for an agent: its statuses may say that the agent cannot be reached, is set up wrong, or cannot
-/// be given a case.
+/// The capability of whoever stands in for an agent: its statuses may say that the agent cannot be reached, is set up
+/// wrong, or cannot be given a case.
 pub const STAND_IN: &str = "stand_in";
 /// Reason of a status UNAVAILABLE by which a party that stands in for the agent says that it cannot reach it.
 pub const AGENT_UNREACHABLE: &str = "AGENT_UNREACHABLE";
@@ -384,8 +384,8 @@ pub struct Standing {
     pub stands_in: bool,
 }
 
-/// Sorts a status. What an agent says of itself does not choose who is to blame: only a stand-in knows of an agent that cannot be
-/// reached, and of cases that it cannot be given.
+/// Sorts a status. What an agent says of itself does not choose who is to blame: only a stand-in knows of an agent that
+/// cannot be reached, and of cases that it cannot be given.
 #[must_use]
 pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing) -> Trouble {
     if !answered
@@ -460,8 +460,8 @@ fn connection_trouble(status: &Status) -> Option<String> {
     Some(text + hint)
 }
 
-/// What went wrong between a party that stands in for the agent and the agent itself, in that party's words. An agent that shuts down
-/// may say that for itself, as long as it has not begun to answer.
+/// What went wrong between a party that stands in for the agent and the agent itself, in that party's words. An agent
+/// that shuts down may say that for itself, as long as it has not begun to answer.
 fn trouble_beyond(status: &Status, answered: bool, stands_in: bool) -> Option<String> {
     let info = status.get_details_error_info().filter(|_| status.code() == Code::Unavailable)?;
     let may_say_so = match info.reason.as_str() {

@@ -405,8 +405,9 @@ fn push_printable(out: &mut String, c: char) {
     }
 }
 
-/// Whether nobody sees a character that changes what they see: the direction of writing, where a line ends, what is the same word. Those are
-/// the format characters and separators of Unicode, fillers that look like nothing, and what is no character at all, which XML cannot hold.
+/// Whether nobody sees a character that changes what they see: the direction of writing, where a line ends, what is the
+/// same word. Those are the format characters and separators of Unicode, fillers that look like nothing, and what is no
+/// character at all, which XML cannot hold.
 const fn is_unseen(c: char) -> bool {
     matches!(c,
         '\u{ad}'

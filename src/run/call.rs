@@ -278,8 +278,8 @@ async fn read<T: Send + 'static>(
     })
 }
 
-/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that it was given up for
-/// by whoever kept its time.
+/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that
+/// it was given up for by whoever kept its time.
 fn undecided(exchange: &mut Exchange, stood: Duration) {
     let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
     transcript.duration = transcript.duration.saturating_sub(stood);

@@ -1,8 +1,9 @@
-//! Whether this process stands still: frozen by the system, starved of processors, or with all its threads held up. Time that passes then
-//! is nobody else's.
+//! Whether this process stands still: frozen by the system, starved of processors, or with all its threads held up.
+//! Time that passes then is nobody else's.
 //!
-//! A beat comes every few hundredths of a second. When the next one is late, the process stood still meanwhile; that is seen at once, also
-//! by those who wake before the beat does. A single future that holds up a thread is told by [`watched`].
+//! A beat comes every few hundredths of a second. When the next one is late, the process stood still meanwhile; that is
+//! seen at once, also by those who wake before the beat does. A single future that holds up a thread is told by
+//! [`watched`].
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -141,7 +141,8 @@ impl Evidence {
         };
         let (cause, blame) = (Cause::Cancelled, Blame::Daemon);
         let result = CaseResult::without_assertions(ended.outcome, cause, blame, said, Transcript::default());
-        // What failing fast left out may have been judged by a failure that is none any more: nothing else can tell about it now.
+        // What failing fast left out may have been judged by a failure that is none any more: nothing else can tell
+        // about it now.
         let may_count = ended.outcome == Outcome::Skipped && error != LEFT_OUT && !ended.replayed;
         if may_count && ended.cause.is_none() {
             result

@@ -1,8 +1,8 @@
 //! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
 //!
 //! A few calls begin at a time. One that is not done soon makes room for others, and in the end goes on at the lowest
-//! priority, so that whoever uses up its time holds up nobody else. Each run has places of its own ([`Share`]): its scripts wait for
-//! each other, and not for those of other runs. What is waited for a place is nobody's time.
+//! priority, so that whoever uses up its time holds up nobody else. Each run has places of its own ([`Share`]): its
+//! scripts wait for each other, and not for those of other runs. What is waited for a place is nobody's time.
 
 use std::ffi::OsString;
 use std::io;
@@ -436,7 +436,8 @@ impl Session<'_> {
     }
 }
 
-/// Whether a process had a good part of the time since it was asked to work, and so was not merely waiting for a processor.
+/// Whether a process had a good part of the time since it was asked to work, and so was not merely waiting for a
+/// processor.
 fn has_worked(process: Option<u32>, used: Option<Duration>, began: Instant) -> bool {
     let Some((before, now)) = used.zip(cpu_time_of(process)) else { return true };
     // Where the time was up already, it was not this script's to use.

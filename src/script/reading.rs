@@ -1,8 +1,8 @@
 //! Has a worker read source text: scripts, and tool registries in TypeScript or JavaScript.
 //!
 //! No parser knows what a text will do to it, and one that overflows its stack ends its process. So the text is parsed,
-//! transformed and linked where that costs nobody else anything, under limits of memory, CPU time and stack; here is who asks. It
-//! gives the worker the files that it asks for, and nothing else.
+//! transformed and linked where that costs nobody else anything, under limits of memory, CPU time and stack; here is
+//! who asks. It gives the worker the files that it asks for, and nothing else.
 
 use std::io::{self, Read as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -49,8 +49,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever calls it
-    /// hears of it. Blocks.
+    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever
+    /// calls it hears of it. Blocks.
     ///
     /// # Errors
     /// What is wrong with those that are there, or why they could not be read.

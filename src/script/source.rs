@@ -1,8 +1,8 @@
 //! Script files → JavaScript modules, or what is wrong with them and where.
 //!
-//! TypeScript loses its types and nothing else is changed; the places of the original are kept, so that errors at run time
-//! name lines that the author knows. Imports are relative and stay below `scripts/`. The parser recurses without a limit, so
-//! scripts are read in workers only: [`super::reading`].
+//! TypeScript loses its types and nothing else is changed; the places of the original are kept, so that errors at run
+//! time name lines that the author knows. Imports are relative and stay below `scripts/`. The parser recurses without a
+//! limit, so scripts are read in workers only: [`super::reading`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

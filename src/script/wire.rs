@@ -1,6 +1,6 @@
-//! What daemon and worker say to each other: JSON messages, each behind its length. The worker says that it is ready. The daemon
-//! sends an [`Order`]; the worker asks for what only the daemon can do, each time with an [`Answer`], and at last says what came
-//! of it.
+//! What daemon and worker say to each other: JSON messages, each behind its length. The worker says that it is ready.
+//! The daemon sends an [`Order`]; the worker asks for what only the daemon can do, each time with an [`Answer`], and at
+//! last says what came of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -1,8 +1,9 @@
-//! The worker: reads orders from stdin until there are no more. Scripts are run in an engine of their own each; source text is read.
+//! The worker: reads orders from stdin until there are no more. Scripts are run in an engine of their own each; source
+//! text is read.
 //!
-//! It is started by [`super::pool`] and [`super::reading`] as this same program. Before it reads anything it takes from itself what
-//! a script must not have: address space, files, processes, a priority over the work of the daemon, new privileges,
-//! and most calls of the system.
+//! It is started by [`super::pool`] and [`super::reading`] as this same program. Before it reads anything it takes from
+//! itself what a script must not have: address space, files, processes, a priority over the work of the daemon, new
+//! privileges, and most calls of the system.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -69,7 +70,8 @@ pub fn main() -> Option<ExitCode> {
     })
 }
 
-/// The program that is a worker: this same one. Not by its path, where that can be helped: the file may be another one by now.
+/// The program that is a worker: this same one. Not by its path, where that can be helped: the file may be another one
+/// by now.
 #[must_use]
 pub fn program() -> PathBuf {
     let itself = PathBuf::from("/proc/self/exe");

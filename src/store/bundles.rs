@@ -165,8 +165,8 @@ impl Bundles {
         Ok(Incoming { temp, file, hasher: Sha256::new(), received: 0, digest, size, path, fresh })
     }
 
-    /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need. Those that came a moment ago stay:
-    /// whoever sent them is about to name them.
+    /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need. Those that came a
+    /// moment ago stay: whoever sent them is about to name them.
     pub async fn prune(&self, used: HashSet<[u8; 32]>) {
         let (dir, limit, mut used) = (self.dir.clone(), self.limit, used);
         {

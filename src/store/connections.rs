@@ -1,9 +1,9 @@
 //! Connections to the database, and who may use one for how long.
 //!
-//! What is asked of the database is done in a task of its own, under a deadline, and read whole before anybody gets it: a client that
-//! does not take its answer keeps no connection. After trouble nobody knows what state a connection is in (a full disk ends a
-//! transaction of SQLite behind the back of whoever began it), so it is closed and never used again. It keeps its place until it is
-//! closed: a disk that hangs does not get more and more threads that wait for it.
+//! What is asked of the database is done in a task of its own, under a deadline, and read whole before anybody gets it:
+//! a client that does not take its answer keeps no connection. After trouble nobody knows what state a connection is in
+//! (a full disk ends a transaction of SQLite behind the back of whoever began it), so it is closed and never used
+//! again. It keeps its place until it is closed: a disk that hangs does not get more and more threads that wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,8 @@ impl Lane {
     /// Closes a connection for good, and returns when it is closed.
     async fn discard(&self, connection: PoolConnection<Any>) {
         let connection = connection.detach();
-        // That of SQLite is closed when its thread has done what it was told; a server that does not answer is left alone.
+        // That of SQLite is closed when its thread has done what it was told; a server that does not answer is left
+        // alone.
         let closed = if self.is_sqlite { connection.close().await } else { connection.close_hard().await };
         if let Err(error) = closed {
             tracing::debug!(%error, "a connection to the store was not closed in order");

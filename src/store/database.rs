@@ -270,7 +270,8 @@ impl Database {
             .await
     }
 
-    /// The heads of runs, newest first, as many as the limits allow; and the id of the oldest of them if there are more behind it.
+    /// The heads of runs, newest first, as many as the limits allow; and the id of the oldest of them if there are more
+    /// behind it.
     pub(super) async fn heads(
         &self,
         filter: &Filter,
@@ -361,8 +362,8 @@ impl Database {
             .await
     }
 
-    /// Blocks of a run that hold events with numbers above `after`, in order: at most `limit`, and no more when they have [`BLOCK_BYTES`]
-    /// together.
+    /// Blocks of a run that hold events with numbers above `after`, in order: at most `limit`, and no more when they
+    /// have [`BLOCK_BYTES`] together.
     pub(super) async fn blocks(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Vec<u8>>, StoreError> {
         let run_id = run_id.to_owned();
         let after = int(after.saturating_add(1));
@@ -396,8 +397,8 @@ impl Database {
         }).await
     }
 
-    /// The verdicts on cases of that id, in one suite or in all, newest run first, behind so many; and how many rows that were, those
-    /// included that cannot be read.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first, behind so many; and how many rows
+    /// that were, those included that cannot be read.
     pub(super) async fn history(
         &self,
         case_id: &str,

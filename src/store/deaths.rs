@@ -1,7 +1,7 @@
 //! How many daemons have died while a run was going on: it may be the run that they die of.
 //!
-//! A run counts while it goes on, and no more once it has left: it ended, or the daemon was told to stop. So what counts when a daemon
-//! starts are deaths.
+//! A run counts while it goes on, and no more once it has left: it ended, or the daemon was told to stop. So what
+//! counts when a daemon starts are deaths.
 
 use super::database::{Value, get};
 use super::{Database, Store, StoreError};

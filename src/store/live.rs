@@ -121,7 +121,8 @@ impl Live {
         self.newest.send_modify(|_| {});
     }
 
-    /// Events with numbers above `after`, if they are all at hand: at most `limit`, and no more when they have [`BLOCK_BYTES`] together.
+    /// Events with numbers above `after`, if they are all at hand: at most `limit`, and no more when they have
+    /// [`BLOCK_BYTES`] together.
     pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Stored>> {
         let inner = self.lock();
         if after >= inner.run.last_sequence {

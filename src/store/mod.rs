@@ -200,7 +200,8 @@ impl Store {
         Ok(Self { max_runs, database, writer, live, creating, ids })
     }
 
-    /// An id for a new run: higher than that of every other run, whatever the clock says. What is older is forgotten first.
+    /// An id for a new run: higher than that of every other run, whatever the clock says. What is older is forgotten
+    /// first.
     #[must_use]
     pub fn new_id(&self) -> String {
         self.ids.next()
@@ -302,8 +303,8 @@ impl Store {
         Ok((run.state.is_final(), run.last_sequence))
     }
 
-    /// Heads of runs, newest first: at most `limit` of those that the filter names, and no more than [`LIST_BYTES`](crate::limits::LIST_BYTES) hold. And the oldest
-    /// of them, if there are more behind it.
+    /// Heads of runs, newest first: at most `limit` of those that the filter names, and no more than
+    /// [`LIST_BYTES`](crate::limits::LIST_BYTES) hold. And the oldest of them, if there are more behind it.
     ///
     /// # Errors
     /// When the database cannot be read.

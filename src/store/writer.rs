@@ -18,8 +18,8 @@ const WAITING: usize = 256;
 /// Time from the start of one transaction to that of the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Pauses before what could not be stored is tried again. Tries are counted, not their time: a daemon that stood still, or a disk that
-/// did, has lost time and nothing else.
+/// Pauses before what could not be stored is tried again. Tries are counted, not their time: a daemon that stood still,
+/// or a disk that did, has lost time and nothing else.
 const RETRIES: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_millis(200),

@@ -1,9 +1,9 @@
 //! Which suite of an earlier run is which one of now.
 //!
-//! A suite is its path: two files may be about one tool, and two folders may hold files of one name. Where no path is the
-//! same, a file was moved, renamed or edited, or the run was started somewhere else; then the same bytes are the same suite,
-//! and else the cases say which it is. A path alone says little where not one case is shared: two projects may hold files of one
-//! path. Each earlier suite is one suite of now at most.
+//! A suite is its path: two files may be about one tool, and two folders may hold files of one name. Where no path is
+//! the same, a file was moved, renamed or edited, or the run was started somewhere else; then the same bytes are the
+//! same suite, and else the cases say which it is. A path alone says little where not one case is shared: two projects
+//! may hold files of one path. Each earlier suite is one suite of now at most.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -36,7 +36,8 @@ pub enum Sign {
     Cases,
     /// Their tools are named after their files, which differ, and they share at least half of their cases.
     Renamed,
-    /// They have the same path, and neither the bytes nor a case: every case was renamed, or it is a file of another project.
+    /// They have the same path, and neither the bytes nor a case: every case was renamed, or it is a file of another
+    /// project.
     PathAlone,
     /// They are of the same tool and tier, and share nothing: every case was renamed.
     Tool,

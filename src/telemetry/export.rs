@@ -349,8 +349,8 @@ impl Sender {
     }
 }
 
-/// One export: an error, no answer in time and a panic are the same, an export that failed. What a receiver answers must not end the task
-/// that sends: the exporters read it in libraries that take some of it for granted.
+/// One export: an error, no answer in time and a panic are the same, an export that failed. What a receiver answers
+/// must not end the task that sends: the exporters read it in libraries that take some of it for granted.
 pub(super) async fn attempt(timeout: Duration, export: impl Future<Output = OTelSdkResult>) -> Result<(), String> {
     match tokio::time::timeout(timeout, AssertUnwindSafe(export).catch_unwind()).await {
         Ok(Ok(sent)) => sent.map_err(|error| error.to_string()),

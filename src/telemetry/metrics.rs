@@ -39,7 +39,8 @@ pub struct Metrics {
     received: Counter<u64>,
 }
 
-/// An exporter that fails where the one inside panics: the thread that exports must not end because of what a receiver answered.
+/// An exporter that fails where the one inside panics: the thread that exports must not end because of what a receiver
+/// answered.
 struct Caught(MetricExporter);
 
 impl PushMetricExporter for Caught {

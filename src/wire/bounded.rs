@@ -190,7 +190,8 @@ fn field<'a>(message: &mut &'a [u8]) -> Option<(u64, Option<&'a [u8]>)> {
     Some((key >> 3, None))
 }
 
-/// Of messages by name: their fields that hold texts or messages. A number, a name, and the message; `None`: it is a text.
+/// Of messages by name: their fields that hold texts or messages. A number, a name, and the message; `None`: it is a
+/// text.
 type Texts = HashMap<String, Vec<(u64, String, Option<String>)>>;
 
 /// Those of our own packages.
@@ -220,7 +221,8 @@ static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
     all
 });
 
-/// Where a message holds a text with a NUL in it, in the words of the proto. Such a text is none to databases, and no name of anything.
+/// Where a message holds a text with a NUL in it, in the words of the proto. Such a text is none to databases, and no
+/// name of anything.
 fn nul_in(name: &str, mut message: &[u8], depth: usize) -> Option<String> {
     let fields = TEXTS.get(name).filter(|_| depth < MAX_DEPTH)?;
     while let Some((number, content)) = field(&mut message) {

@@ -1,7 +1,8 @@
 //! Channels to servers of others: what they answer is checked before tonic reads it.
 //!
-//! tonic takes for granted that `grpc-status-details-bin` is base64, and panics when it is not (`Status::from_header_map`). Details
-//! explain a status and are nothing without it, so those that nobody can read are left out, and the status counts.
+//! tonic takes for granted that `grpc-status-details-bin` is base64, and panics when it is not
+//! (`Status::from_header_map`). Details explain a status and are nothing without it, so those that nobody can read are
+//! left out, and the status counts.
 
 use std::task::{Context, Poll};
 
@@ -24,8 +25,8 @@ use tower::Service;
 const STATUS: &str = "grpc-status";
 const DETAILS: &str = "grpc-status-details-bin";
 
-/// Stands in the metadata of a status that travelled. tonic makes one up where an answer has none, and its words alone would not tell the
-/// two from each other: whoever answers chooses words.
+/// Stands in the metadata of a status that travelled. tonic makes one up where an answer has none, and its words alone
+/// would not tell the two from each other: whoever answers chooses words.
 pub const TRAVELLED: &str = "forge-travelled";
 
 /// base64 as tonic reads it.

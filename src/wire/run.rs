@@ -47,7 +47,8 @@ const HEAD_TEXT: usize = 1 << 10;
 /// Most bytes of the paths of suites in a head.
 const HEAD_SUITES: usize = 16 << 10;
 
-/// A run as it stands in a list: who asked for what and how far it is, without whatever may be large. It reads as a run.
+/// A run as it stands in a list: who asked for what and how far it is, without whatever may be large. It reads as a
+/// run.
 #[must_use]
 pub fn head_to_proto(run: &Run) -> pb::Run {
     let text = |text: &str| {

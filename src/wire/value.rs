@@ -232,8 +232,8 @@ pub fn duration_to_proto(duration: Duration) -> prost_types::Duration {
 /// (<https://github.com/protocolbuffers/protobuf/blob/main/src/google/protobuf/duration.proto>).
 const MAX_SECONDS: u64 = 315_576_000_000;
 
-/// Reads a span of time; `None` when it is negative, or none that the wire may have. By hand: prost's own conversion overflows at the
-/// edge of what the fields hold.
+/// Reads a span of time; `None` when it is negative, or none that the wire may have. By hand: prost's own conversion
+/// overflows at the edge of what the fields hold.
 #[must_use]
 pub fn duration_from_proto(duration: prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(duration.seconds).ok().filter(|seconds| *seconds <= MAX_SECONDS)?;

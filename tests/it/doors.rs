@@ -1,5 +1,5 @@
-//! What comes through a daemon's door and wants too much: connections, streams, requests, bundles, patterns, runs. In the meantime
-//! somebody else works with the same daemon.
+//! What comes through a daemon's door and wants too much: connections, streams, requests, bundles, patterns, runs. In
+//! the meantime somebody else works with the same daemon.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -83,8 +83,8 @@ fn pages_whose_names_lead_to_the_daemon_get_nothing() {
     assert_eq!(asked(&url, "GET /metrics HTTP/1.0\r\n\r\n"), "HTTP/1.0 403");
 }
 
-/// A daemon of few files is full of connections on which nothing is said: it burns no processor over it, and the most silent ones give
-/// way to whoever has something to say.
+/// A daemon of few files is full of connections on which nothing is said: it burns no processor over it, and the most
+/// silent ones give way to whoever has something to say.
 #[test]
 fn a_daemon_full_of_connections_goes_on() {
     let place = Place::new();
@@ -236,7 +236,8 @@ fn silence_ends_a_connection() {
     }
 }
 
-/// A daemon that was frozen while the agent answered, and while the time of the case ran out: that is not the agent's fault.
+/// A daemon that was frozen while the agent answered, and while the time of the case ran out: that is not the agent's
+/// fault.
 #[test]
 fn a_frozen_daemon_is_nobody_elses_fault() {
     let place = Place::new();
@@ -270,7 +271,8 @@ async fn texts_with_nul_are_refused_by_name() {
     assert!(ended.stderr.contains("U+0000"), "{}", ended.stderr);
 }
 
-/// Whoever answers chooses words, but not what they are taken for: a status in the words of one that was made up here is the agent's.
+/// Whoever answers chooses words, but not what they are taken for: a status in the words of one that was made up here
+/// is the agent's.
 #[tokio::test(flavor = "multi_thread")]
 async fn statuses_that_are_odd_are_the_agents() {
     let place = Place::new();

@@ -168,8 +168,8 @@ fn runs_that_are_not_to_go_on() {
     assert!(ended.stderr.contains("configured not to go on"), "{}", ended.stderr);
 }
 
-/// A run may be what daemons die of: after three deaths it is gone on with no more, and the others are. Daemons that are told to stop have
-/// not died.
+/// A run may be what daemons die of: after three deaths it is gone on with no more, and the others are. Daemons that
+/// are told to stop have not died.
 #[test]
 fn a_run_that_daemons_die_of() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Agents and suites that want much work done: whoever else asks the daemon something has an answer at once, and no thread of its runtime
-//! is held up, which its log would tell.
+//! Agents and suites that want much work done: whoever else asks the daemon something has an answer at once, and no
+//! thread of its runtime is held up, which its log would tell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,8 @@ fn asks(url: &str, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<Duratio
     })
 }
 
-/// How long a thread of the runtime was held up at most, as the log tells: what took less than a quarter of a second is not told.
+/// How long a thread of the runtime was held up at most, as the log tells: what took less than a quarter of a second is
+/// not told.
 fn longest_hold(log: &str) -> Duration {
     let took = log.lines().filter(|line| line.contains("held up a thread")).filter_map(|line| {
         let took = line.split_once("took=")?.1.trim();
@@ -85,7 +86,8 @@ fn longest_hold(log: &str) -> Duration {
     took.max().unwrap_or_default()
 }
 
-/// Lets runs with so much in them go, and looks at the daemon meanwhile: no thread of it may be held up for longer than `most`.
+/// Lets runs with so much in them go, and looks at the daemon meanwhile: no thread of it may be held up for longer than
+/// `most`.
 fn nobody_else_waits(size: usize, copies: usize, most: Duration) {
     let place = Place::new();
     let agent = agent(size);

@@ -289,7 +289,8 @@ fn forgectl_alone() {
     assert_eq!(odd.code, Some(2), "{}", odd.stderr);
 }
 
-/// Editors of some systems write a byte order mark at the beginning of every file, and some frameworks before every answer.
+/// Editors of some systems write a byte order mark at the beginning of every file, and some frameworks before every
+/// answer.
 #[test]
 fn byte_order_marks() {
     let place = Place::new();

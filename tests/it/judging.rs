@@ -51,7 +51,8 @@ fn judging_ends_with_its_run() {
     assert_eq!(daemon.end_within(Duration::from_secs(30)).code, Some(0));
 }
 
-/// What tokens stand for is bounded before it is put together: these would make texts of 2 GB, of what is some 100 kB in the files.
+/// What tokens stand for is bounded before it is put together: these would make texts of 2 GB, of what is some 100 kB
+/// in the files.
 #[test]
 fn tokens_stand_for_so_much_at_most() {
     let place = Place::new();

@@ -104,8 +104,8 @@ fn what_is_wrong_with_scripts_is_told_before_anything_runs() {
     }
 }
 
-/// What overflows or fills a parser ends neither the daemon nor the client: it is told as what is wrong with its file. Each text in
-/// its own way: nested, in one chain of many, in an order that makes trees of its parts, with many names.
+/// What overflows or fills a parser ends neither the daemon nor the client: it is told as what is wrong with its file.
+/// Each text in its own way: nested, in one chain of many, in an order that makes trees of its parts, with many names.
 #[test]
 fn no_text_ends_whoever_reads_it() {
     let place = Place::new();
@@ -123,7 +123,8 @@ fn no_text_ends_whoever_reads_it() {
     for (number, text) in texts.iter().enumerate() {
         place.write("scripts/a.ts", text);
         place.write("tools.ts", text);
-        // Whatever comes of it, somebody is there to say it: the client that packs it, and the daemon that reads it again.
+        // Whatever comes of it, somebody is there to say it: the client that packs it, and the daemon that reads it
+        // again.
         let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--daemon", &url, "--registry", "tools.ts"]);
         assert!(ended.code.is_some_and(|code| (0..=4).contains(&code)), "{number}: {ended:?}");
     }

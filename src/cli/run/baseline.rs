@@ -219,7 +219,7 @@ async fn look_in_daemon(client: &Client, wanted: &mut Wanted<'_>) -> Result<(), 
     Ok(())
 }
 
-/// All of a run of which a list holds the head.
+/// Fetches the whole run: a list holds only its head.
 async fn whole(client: &Client, head: pb::Run) -> Result<pb::Run, CliError> {
     let request = pb::GetRunRequest { run_id: head.run_id.clone() };
     let got = client.ask("asking for an earlier run", client.runs().get_run(request)).await?;

@@ -4,9 +4,9 @@
 //! is run: an expression is kept as far as a [`Barrel`](super::barrel) may want to read it, and is
 //! [`Kind::Opaque`] from there on.
 //!
-//! The parser recurses without a limit and the text is hostile. So it runs in processes that may die of it, and in those on a
-//! thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`] deep: the parser tries some of
-//! them twice, `({a=({a=…` takes the third power of its depth.
+//! The parser recurses without a limit and the text is hostile. So it runs in processes that may die of it, and in
+//! those on a thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`] deep: the
+//! parser tries some of them twice, `({a=({a=…` takes the third power of its depth.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -146,8 +146,8 @@ pub(super) fn read(path: &str, bytes: &[u8]) -> Result<Module, Unreadable> {
     with_room(text, || parse(text, source_type))?
 }
 
-/// Reads a text with a parser that recurses without a limit: on a thread with room for it. Where no thread can be had, as in a
-/// worker, this one has to do.
+/// Reads a text with a parser that recurses without a limit: on a thread with room for it. Where no thread can be had,
+/// as in a worker, this one has to do.
 ///
 /// # Errors
 /// When the brackets of the text are nested too deep, or it is too long.
