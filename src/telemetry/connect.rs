@@ -77,6 +77,13 @@ impl Signal {
     fn variable(self, before: &str, behind: &str) -> Option<String> {
         variable(&format!("{before}_{}_{behind}", self.name().to_uppercase()))
     }
+
+    /// Time for one export.
+    fn timeout(self) -> Duration {
+        let millis = self.variable("OTEL_EXPORTER_OTLP", "TIMEOUT");
+        let millis = millis.or_else(|| variable("OTEL_EXPORTER_OTLP_TIMEOUT")).and_then(|text| text.parse().ok());
+        millis.map_or(TIMEOUT, Duration::from_millis)
+    }
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -106,10 +113,8 @@ impl Exporters {
         let logs = Place::of(Signal::Logs, otlp, otlp.logs)?;
         let metrics = Place::of(Signal::Metrics, otlp, otlp.metrics)?;
         let bad = |error: opentelemetry_otlp::ExporterBuildError| TelemetryError(error.to_string());
-        let millis = Signal::Traces.variable("OTEL_EXPORTER_OTLP", "TIMEOUT");
-        let millis = millis.or_else(|| variable("OTEL_EXPORTER_OTLP_TIMEOUT")).and_then(|text| text.parse().ok());
         Ok(Self {
-            timeout: millis.map_or(TIMEOUT, Duration::from_millis),
+            timeout: Signal::Traces.timeout(),
             spans: match spans {
                 None => None,
                 Some(place) => Some(match place.protocol {
@@ -221,7 +226,7 @@ impl<'a> Place<'a> {
             .user_agent(concat!("forge/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .timeout(TIMEOUT)
+            .timeout(self.signal.timeout())
             .build()
             .map_err(|error| failed(error.to_string()))?;
         let client = OnRuntime { client: Arc::new(client), runtime: Handle::current() };
@@ -240,7 +245,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Time for one export when no variable says so, and the most for one over HTTP.
+/// Time for one export when no variable says so.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that works on threads without a runtime, too: metrics are exported from one.
