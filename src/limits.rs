@@ -97,11 +97,11 @@ limits! {
         "people write short ones",
         "the request is refused";
     OPEN_BUNDLES: u64 = 512 << 20, bytes;
-        "bundles that are being opened, or of runs that go on, large files of cases not counted",
+        "bundles that are being opened, or of runs that go on, large files of cases not counted; of one client or agent three quarters",
         "two of the largest, or hundreds of usual ones",
         "runs wait until others are over; a request that waits for 20 s is refused with RESOURCE_EXHAUSTED";
     WAITING_RUNS: usize = 100, count;
-        "runs that wait for others to end",
+        "runs that wait for others to end; of one client or for one agent three quarters",
         "each holds what was asked for, and nothing of its bundle",
         "further ones are refused with RESOURCE_EXHAUSTED";
     LONG_NAME_BYTES: u64 = 4 << 10, bytes;

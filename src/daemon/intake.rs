@@ -24,6 +24,7 @@ use tonic::Status;
 
 use super::door::GuestInfo;
 use super::places::{Busy, Place, Places};
+use super::turns::Party;
 use crate::limits::{ARRIVAL, REQUEST_BYTES, REQUESTS, UPLOAD_SILENCE};
 use crate::run::pulse::watched;
 use crate::wire::reflection::{REFLECTION, REFLECTION_ALPHA};
@@ -88,6 +89,12 @@ impl Intake {
 pub(super) fn peer_of(extensions: &Extensions) -> IpAddr {
     // Where there is none, nobody else can come.
     extensions.get::<GuestInfo>().map_or(Ipv4Addr::LOCALHOST.into(), |info| info.peer)
+}
+
+/// Who asks for runs: another machine, or a connection from this one, where everybody has the same address.
+pub(super) fn client_of(extensions: &Extensions) -> Option<Party> {
+    let info = extensions.get::<GuestInfo>()?;
+    Some(if info.peer.is_loopback() { Party::Connection(info.place.id()) } else { Party::Address(info.peer) })
 }
 
 /// What keeps its places while something is done for a request that has come to its end: its own, and that of its

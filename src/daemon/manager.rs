@@ -1,4 +1,4 @@
-//! Accepts runs, lets so many of them go at a time, and ends them all when the daemon stops.
+//! Accepts runs, lets only a few of them go at a time, and ends them all when the daemon stops.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +15,7 @@ use super::config::{Config, OnRestart};
 use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
 use super::suspects::Suspects;
+use super::turns::{Party, Turn, Turns};
 use crate::bundle::{BundleError, MAX_HELD_BYTES};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
@@ -55,13 +56,14 @@ pub struct Manager {
     farewells: Farewells,
     directory: Arc<Directory>,
     bundles: Arc<Bundles>,
-    permits: Arc<Semaphore>,
+    /// Runs that are accepted and not over.
+    accepted: Arc<Turns>,
+    /// Runs that go on.
+    going: Arc<Turns>,
     /// Room for bundles that are open, in KiB.
-    room: Arc<Semaphore>,
+    room: Arc<Turns>,
     /// Turns to open one, which takes processors.
-    opening: Semaphore,
-    /// Runs at the same time.
-    parallel: usize,
+    opening: Arc<Turns>,
     prices: Prices,
     /// Who runs the scripts of suites.
     scripts: Arc<Pool>,
@@ -137,7 +139,9 @@ pub enum CreateError {
     #[error("the daemon has too many bundles open; try again when a run is over")]
     Busy,
     /// Too many runs wait.
-    #[error("{WAITING_RUNS} runs wait already, which is the most there can be")]
+    #[error(
+        "too many runs wait already: at most {WAITING_RUNS}, and at most three quarters of them of one client or for one agent"
+    )]
     TooManyWait,
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
@@ -168,10 +172,10 @@ impl Manager {
             farewells: Farewells::default(),
             directory,
             bundles,
-            permits: Arc::new(Semaphore::new(config.max_parallel_runs)),
-            room: Arc::new(Semaphore::new(usize::try_from(OPEN_BUNDLES >> 10).unwrap_or(Semaphore::MAX_PERMITS))),
-            opening: Semaphore::new(OPENING),
-            parallel: config.max_parallel_runs,
+            accepted: Turns::new(WAITING_RUNS.saturating_add(config.max_parallel_runs)),
+            going: Turns::new(config.max_parallel_runs),
+            room: Turns::new(kib(OPEN_BUNDLES)),
+            opening: Turns::new(OPENING),
             prices: config.prices.clone(),
             scripts: Arc::new(Pool::new(script_workers(), config.scripts)),
             controls: Arc::default(),
@@ -236,13 +240,14 @@ impl Manager {
         &self.farewells
     }
 
-    /// Checks a request and, unless it is only to be checked, accepts the run. The flag says that the same request was
-    /// accepted before.
+    /// Checks a request of a client and, unless it is only to be checked, accepts the run. The flag says that the same
+    /// request was accepted before.
     ///
     /// # Errors
     /// Everything that keeps the run from being started; an agent that is not there is found out later.
-    pub async fn create(
+    pub(super) async fn create(
         self: &Arc<Self>,
+        client: Option<Party>,
         request_id: &str,
         mut spec: RunSpec,
         validate_only: bool,
@@ -254,11 +259,13 @@ impl Manager {
         spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
         spec.capture_content |= self.capture_content;
         spec.agent_gone_after = spec.agent_gone_after.or(Some(self.agent_gone_after));
-        if !validate_only && self.lock().len() >= WAITING_RUNS + self.parallel {
+        let parties = Party::of_run(client, &spec);
+        let accepted = if validate_only { None } else { self.accepted.try_take(&parties, 1) };
+        if accepted.is_none() && !validate_only {
             return Err(CreateError::TooManyWait);
         }
         // Only for room: however long its own bundle takes, others are not in its way.
-        let room = tokio::time::timeout(PATIENCE, self.room_for(&spec)).await;
+        let room = tokio::time::timeout(PATIENCE, self.room_for(&spec, &parties)).await;
         let parts = self.assemble(&spec, room.unwrap_or(Err(CreateError::Busy))?).await?;
         let plan = &parts.plan;
         if spec.strict {
@@ -291,7 +298,7 @@ impl Manager {
         self.bundles.has_room()?;
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            self.start(run.clone(), Some(parts));
+            self.start(run.clone(), parties, accepted, Some(parts));
         }
         Ok((run, deduplicated))
     }
@@ -302,22 +309,21 @@ impl Manager {
     }
 
     /// Waits for the room that an open bundle takes, and for the turn to open it.
-    async fn room_for(&self, spec: &RunSpec) -> Result<Opening<'_>, CreateError> {
+    async fn room_for(&self, spec: &RunSpec, parties: &Arc<[Party]>) -> Result<Opening, CreateError> {
         let size = self.bundles.size(&spec.bundle).await?.min(MAX_HELD_BYTES);
-        let kib = u32::try_from(size >> 10).unwrap_or(u32::MAX).saturating_add(1);
-        let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| CreateError::Stopping)?;
-        let turn = self.opening.acquire().await.map_err(|_| CreateError::Stopping)?;
+        let room = self.room.take(parties, kib(size) + 1).await;
+        let turn = self.opening.take(parties, 1).await;
         Ok(Opening { room, turn })
     }
 
     /// Everything that a run needs besides itself, for one that was accepted: it waits as long as it takes.
-    async fn reopen(&self, spec: &RunSpec) -> Result<Parts, CreateError> {
-        let opening = self.room_for(spec).await?;
+    async fn reopen(&self, spec: &RunSpec, parties: &Arc<[Party]>) -> Result<Parts, CreateError> {
+        let opening = self.room_for(spec, parties).await?;
         self.assemble(spec, opening).await
     }
 
     /// Everything that a run needs besides itself.
-    async fn assemble(&self, spec: &RunSpec, opening: Opening<'_>) -> Result<Parts, CreateError> {
+    async fn assemble(&self, spec: &RunSpec, opening: Opening) -> Result<Parts, CreateError> {
         let Opening { room, turn: _turn } = opening;
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
@@ -370,7 +376,7 @@ impl Manager {
         if snapshot.is_some() && plan.data.snapshot.is_some() {
             return Err(CreateError::TwoSnapshots);
         }
-        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence, room })
+        Ok(Parts { plan, agent, baselines, registry, parties, scripts, snapshot, evidence, room: Arc::new(room) })
     }
 
     /// Goes on with the runs that a daemon has left behind, or ends them.
@@ -392,7 +398,10 @@ impl Manager {
         match what {
             OnRestart::Resume => {
                 let is_cancelling = run.state == State::Cancelling;
-                self.start(run, None);
+                let parties = Party::of_run(None, &run.spec);
+                // It was accepted, and goes on also when there are too many.
+                let accepted = self.accepted.try_take(&parties, 1);
+                self.start(run, parties, accepted, None);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -441,7 +450,7 @@ impl Manager {
     }
 
     /// Lets a run go on when it may. `parts` is what it needs, if that is at hand.
-    fn start(self: &Arc<Self>, run: Run, parts: Option<Parts>) {
+    fn start(self: &Arc<Self>, run: Run, parties: Arc<[Party]>, accepted: Option<Turn>, parts: Option<Parts>) {
         let control = Control::default();
         control.pace(run.paused, run.concurrency);
         self.lock().insert(run.run_id.clone(), control.clone());
@@ -451,7 +460,7 @@ impl Manager {
         let manager = Arc::clone(self);
         self.tasks.spawn(async move {
             let run_id = run.run_id.clone();
-            let going = watched("a run", manager.go(run, parts, control));
+            let going = watched("a run", manager.go(run, &parties, parts, control));
             let went = AssertUnwindSafe(going).catch_unwind().await;
             match went {
                 Ok(Ok(())) => tracing::info!(run = %run_id, "run ended"),
@@ -459,6 +468,7 @@ impl Manager {
                 Err(_) => tracing::error!(run = %run_id, "what a run needs could not be made ready: it panicked"),
             }
             manager.lock().remove(&run_id);
+            drop(accepted);
             if let Some(exporter) = &manager.telemetry.exporter {
                 // What people look for when a run is over. A daemon that ends waits for all of it at once.
                 tokio::select! {
@@ -470,28 +480,34 @@ impl Manager {
     }
 
     /// A run from waiting to its end.
-    async fn go(&self, run: Run, parts: Option<Parts>, control: Control) -> Result<(), StoreError> {
+    async fn go(
+        &self,
+        run: Run,
+        parties: &Arc<[Party]>,
+        parts: Option<Parts>,
+        control: Control,
+    ) -> Result<(), StoreError> {
         let run_id = run.run_id.clone();
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-        let (_permit, run, parts) = if permit.is_some() {
-            (permit, run, parts)
+        let turn = self.going.try_take(parties, 1);
+        let (_turn, run, parts) = if turn.is_some() {
+            (turn, run, parts)
         } else {
             // What waits holds nothing: what it needs is opened anew when it begins.
             drop((run, parts));
-            let permit = tokio::select! {
-                permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
+            let turn = tokio::select! {
+                turn = self.going.take(parties, 1) => Some(turn),
                 // A cancelled run is told so by the engine itself, which then does nothing else.
                 () = control.stopped() => None,
             };
-            if permit.is_none() && control.is_suspending() {
+            if turn.is_none() && control.is_suspending() {
                 return Ok(());
             }
-            (permit, self.store.run(&run_id).await?, None)
+            (turn, self.store.run(&run_id).await?, None)
         };
         // It may be what daemons die of, from the moment when its bundle is opened.
         match self.suspects.enter(&self.store, &run_id, &control).await? {
             Ok(going) => {
-                let went = self.open_and_execute(run, parts, control).await;
+                let went = self.open_and_execute(run, parties, parts, control).await;
                 going.leave().await;
                 went
             }
@@ -502,10 +518,16 @@ impl Manager {
         }
     }
 
-    async fn open_and_execute(&self, run: Run, parts: Option<Parts>, control: Control) -> Result<(), StoreError> {
+    async fn open_and_execute(
+        &self,
+        run: Run,
+        parties: &Arc<[Party]>,
+        parts: Option<Parts>,
+        control: Control,
+    ) -> Result<(), StoreError> {
         let parts = match parts {
             Some(parts) => parts,
-            None => match self.reopen(&run.spec).await {
+            None => match self.reopen(&run.spec, parties).await {
                 Ok(parts) => parts,
                 Err(error) => return self.give_up(run, &chain(&error)).await,
             },
@@ -521,13 +543,13 @@ impl Manager {
     async fn execute(
         &self,
         run: Run,
-        mut parts: Parts,
+        parts: Parts,
         done: Done,
         grouper: Grouper,
         control: Control,
     ) -> Result<(), StoreError> {
         let (run_id, created_at) = (run.run_id.clone(), run.created_at);
-        let _room = parts.room.split(parts.room.num_permits());
+        let _room = Arc::clone(&parts.room);
         let (is_new, is_replay) = (done.events == 0, run.spec.replay.is_some());
         let job = self.job(parts, run, done);
         tracing::info!(run = %run_id, agent = ?job.agent.name, cases = job.plan.cases.len(), "run begins");
@@ -732,9 +754,9 @@ async fn abandon(store: &Store, run: Run, reason: &str, message: &str, told: &mu
 }
 
 /// Room for an open bundle, and the turn to open it.
-struct Opening<'a> {
-    room: OwnedSemaphorePermit,
-    turn: SemaphorePermit<'a>,
+struct Opening {
+    room: Turn,
+    turn: Turn,
 }
 
 /// What a run needs besides itself.
@@ -748,7 +770,12 @@ struct Parts {
     snapshot: Option<Agent>,
     evidence: Option<Arc<Evidence>>,
     /// What the open bundle takes.
-    room: OwnedSemaphorePermit,
+    room: Arc<Turn>,
+}
+
+/// How many KiB so many bytes are.
+fn kib(bytes: u64) -> usize {
+    usize::try_from(bytes >> 10).unwrap_or(usize::MAX)
 }
 
 /// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but

@@ -20,6 +20,7 @@ mod receiver;
 mod runs;
 pub mod status;
 mod suspects;
+mod turns;
 mod watch;
 
 use std::os::unix::fs::DirBuilderExt as _;

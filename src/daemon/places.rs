@@ -134,6 +134,11 @@ impl Place {
         self.places.grow(&mut self.places.lock(), self.id, count)
     }
 
+    /// Its number, which no other of these places has.
+    pub(super) const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Notes that something was heard.
     pub(super) fn heard(&self) {
         self.change(|holder| holder.heard = Instant::now());

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::artifact::{self, Artifacts};
 use super::door::files;
-use super::intake::peer_of;
+use super::intake::{client_of, peer_of};
 use super::manager::Manager;
 use super::outbox::Ticket;
 use super::places::Places;
@@ -114,11 +114,12 @@ impl RunService for Runs {
         &self,
         request: Request<pb::CreateRunRequest>,
     ) -> Result<Response<pb::CreateRunResponse>, Status> {
+        let client = client_of(request.extensions());
         let request = request.into_inner();
         let spec = request.spec.ok_or_else(|| of_wire(&WireError::new("spec", "is not set")))?;
         let spec = spec_from_proto(spec).map_err(|error| of_wire(&error))?;
         let manager = Arc::clone(&self.manager);
-        let create = async move { manager.create(&request.request_id, spec, request.validate_only).await };
+        let create = async move { manager.create(client, &request.request_id, spec, request.validate_only).await };
         let (run, deduplicated) = to_its_end(create).await?.map_err(|error| of_create(&error))?;
         Ok(Response::new(pb::CreateRunResponse { run: Some(run_to_proto(&run)), deduplicated }))
     }

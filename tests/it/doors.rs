@@ -220,6 +220,23 @@ fn runs_that_wait_hold_no_bundles() {
     }
 }
 
+/// Runs that hang take neither the last place nor the places of those that wait.
+#[test]
+fn runs_that_hang_keep_nobody_else_out() {
+    let place = Place::new();
+    let ((_hangs, hangs), (_works, agent)) = (place.agent(AGENT), place.agent(AGENT));
+    let (_daemon, url) = daemon(&place, 1024, "");
+    place.write("slow.jsonl", &CASE.replace("\"x\"", "\"slow\""));
+    for _ in 0..12 {
+        let ended = place.run(&["run", "slow.jsonl", "-n", &hangs, "--daemon", &url, "--detach"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    works(&place, &url, &agent);
+    let listed = place.run(&["runs", "list", "--daemon", &url]).stdout;
+    let count = |state| listed.lines().filter(|line| line.contains(state)).count();
+    assert_eq!((count("running"), count("queued"), count("passed")), (3, 9, 1), "{listed}");
+}
+
 /// Connections on which nothing is said end by themselves.
 #[test]
 #[ignore = "long: make attacks"]
