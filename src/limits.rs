@@ -188,6 +188,14 @@ limits! {
         "the disk of the data directory that is left to runs that go on, of a small disk a tenth",
         "a run that was accepted writes its log to its end",
         "new runs and bundles are refused with `RESOURCE_EXHAUSTED`";
+    RESERVED_MEMORY: u64 = 128 << 20, bytes;
+        "the memory that is left to runs that go on, of a small limit a tenth; that of the control group, the address space and the machine counts",
+        "they go on with what they have, and need a little more",
+        "new runs and bundles are refused with `RESOURCE_EXHAUSTED`";
+    SPEC_BYTES: u64 = 32 << 20, bytes;
+        "what was asked for of all runs that are not over; of one client or for one agent three quarters",
+        "it is held as long as a run is not over, and usual requests have some hundred bytes",
+        "new runs are refused with `RESOURCE_EXHAUSTED`";
     LIST_BYTES: usize = 1 << 20, bytes;
         "the heads of runs on a page of a list, one head besides",
         "a list is read by people, and the next page is a call away",

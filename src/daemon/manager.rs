@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
+use super::memory::{Memory, Short};
 use super::open::{Opened, open_and_plan, snapshot_of};
 use super::status::chain;
 use super::suspects::Suspects;
@@ -19,7 +21,7 @@ use super::turns::{Party, Turn, Turns};
 use crate::bundle::{BundleError, MAX_HELD_BYTES};
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
-use crate::limits::{OPEN_BUNDLES, WAITING_EVENTS, WAITING_RUNS};
+use crate::limits::{OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
@@ -41,6 +43,7 @@ use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
+use crate::wire::spec::spec_to_proto;
 use crate::work::in_place;
 
 /// Bundles that are opened at the same time.
@@ -62,6 +65,9 @@ pub struct Manager {
     going: Arc<Turns>,
     /// Room for bundles that are open, in KiB.
     room: Arc<Turns>,
+    /// Room for what was asked for of runs that are not over, in KiB.
+    specs: Arc<Turns>,
+    memory: Memory,
     /// Turns to open one, which takes processors.
     opening: Arc<Turns>,
     prices: Prices,
@@ -143,6 +149,15 @@ pub enum CreateError {
         "too many runs wait already: at most {WAITING_RUNS}, and at most three quarters of them of one client or for one agent"
     )]
     TooManyWait,
+    /// What was asked for of all runs that are not over is too much.
+    #[error(
+        "what was asked for of all runs that are not over has at most {} MiB; try again when one is over",
+        SPEC_BYTES >> 20
+    )]
+    SpecsFull,
+    /// There is too little memory.
+    #[error(transparent)]
+    Memory(#[from] Short),
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
@@ -175,6 +190,8 @@ impl Manager {
             accepted: Turns::new(WAITING_RUNS.saturating_add(config.max_parallel_runs)),
             going: Turns::new(config.max_parallel_runs),
             room: Turns::new(kib(OPEN_BUNDLES)),
+            specs: Turns::new(kib(SPEC_BYTES)),
+            memory: Memory::default(),
             opening: Turns::new(OPENING),
             prices: config.prices.clone(),
             scripts: Arc::new(Pool::new(script_workers(), config.scripts)),
@@ -255,6 +272,7 @@ impl Manager {
         if self.stopping.is_cancelled() {
             return Err(CreateError::Stopping);
         }
+        self.memory.has_room()?;
         spec.prices.fill_from(&self.prices);
         spec.trace_url = spec.trace_url.or_else(|| self.trace_url.clone());
         spec.capture_content |= self.capture_content;
@@ -264,6 +282,7 @@ impl Manager {
         if accepted.is_none() && !validate_only {
             return Err(CreateError::TooManyWait);
         }
+        let held = self.hold(&spec, &parties).ok_or(CreateError::SpecsFull)?;
         // Only for room: however long its own bundle takes, others are not in its way.
         let room = tokio::time::timeout(PATIENCE, self.room_for(&spec, &parties)).await;
         let parts = self.assemble(&spec, room.unwrap_or(Err(CreateError::Busy))?).await?;
@@ -298,9 +317,24 @@ impl Manager {
         self.bundles.has_room()?;
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
+            let accepted = Accepted { place: accepted, spec: Some(held) };
             self.start(run.clone(), parties, accepted, Some(parts));
         }
         Ok((run, deduplicated))
+    }
+
+    /// Whether there is memory for something new.
+    ///
+    /// # Errors
+    /// When there is not.
+    pub fn has_memory(&self) -> Result<(), Short> {
+        self.memory.has_room()
+    }
+
+    /// Room for what was asked for; `None`: there is none.
+    fn hold(&self, spec: &RunSpec, parties: &Arc<[Party]>) -> Option<Turn> {
+        let bytes = spec_to_proto(spec).encoded_len();
+        self.specs.try_take(parties, kib(bytes as u64) + 1)
     }
 
     /// Makes spans of a run, from its first event on.
@@ -400,8 +434,8 @@ impl Manager {
                 let is_cancelling = run.state == State::Cancelling;
                 let parties = Party::of_run(None, &run.spec);
                 // It was accepted, and goes on also when there are too many.
-                let accepted = self.accepted.try_take(&parties, 1);
-                self.start(run, parties, accepted, None);
+                let (place, spec) = (self.accepted.try_take(&parties, 1), self.hold(&run.spec, &parties));
+                self.start(run, parties, Accepted { place, spec }, None);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -450,7 +484,7 @@ impl Manager {
     }
 
     /// Lets a run go on when it may. `parts` is what it needs, if that is at hand.
-    fn start(self: &Arc<Self>, run: Run, parties: Arc<[Party]>, accepted: Option<Turn>, parts: Option<Parts>) {
+    fn start(self: &Arc<Self>, run: Run, parties: Arc<[Party]>, accepted: Accepted, parts: Option<Parts>) {
         let control = Control::default();
         control.pace(run.paused, run.concurrency);
         self.lock().insert(run.run_id.clone(), control.clone());
@@ -771,6 +805,14 @@ struct Parts {
     evidence: Option<Arc<Evidence>>,
     /// What the open bundle takes.
     room: Arc<Turn>,
+}
+
+/// What a run has from when it is accepted until it is over.
+#[derive(Debug)]
+struct Accepted {
+    place: Option<Turn>,
+    /// Room for what was asked for.
+    spec: Option<Turn>,
 }
 
 /// How many KiB so many bytes are.

@@ -13,6 +13,7 @@ mod http;
 mod info;
 mod intake;
 pub mod manager;
+mod memory;
 mod open;
 mod outbox;
 mod places;

@@ -11,7 +11,7 @@ use super::intake::{client_of, peer_of};
 use super::manager::Manager;
 use super::outbox::Ticket;
 use super::places::Places;
-use super::status::{of_bundles, of_create, of_store, of_wire};
+use super::status::{of_bundles, of_create, of_memory, of_store, of_wire};
 use super::watch::{self, Watch};
 use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
@@ -74,6 +74,7 @@ impl RunService for Runs {
         if bundles.contains(&digest).await {
             return Ok(Response::new(pb::UploadBundleResponse { bundle: Some(header), already_present: true }));
         }
+        self.manager.has_memory().map_err(of_memory)?;
         let mut incoming = bundles.receive(digest, size).map_err(|error| of_bundles(&error))?;
         let receive = async {
             let mut news = 0;

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
 use super::manager::CreateError;
+use super::memory::Short;
 use crate::peer::agent::DescribeError;
 use crate::peer::directory::DirectoryError;
 use crate::plan::PlanError;
@@ -30,7 +31,9 @@ pub const AGENT_INVALID: &str = "AGENT_INVALID";
 
 /// The answer had to make room for others; the same works in a moment.
 pub const BUSY: &str = "BUSY";
-/// There is no room on the disk.
+/// There is too little memory for anything new.
+pub const NO_MEMORY: &str = "NO_MEMORY";
+/// There is no room on the disk, or for what was asked for.
 pub const NO_ROOM: &str = "NO_ROOM";
 
 /// Most findings that travel in a status: it has to fit into headers.
@@ -79,8 +82,15 @@ pub fn of_create(error: &CreateError) -> Status {
         CreateError::Busy => with_reason(Code::ResourceExhausted, "BUSY", error.to_string()),
         CreateError::TooManyWait => with_reason(Code::ResourceExhausted, "TOO_MANY_RUNS", error.to_string()),
         CreateError::Reading(_) => with_reason(Code::ResourceExhausted, "NO_PROCESS", error.to_string()),
+        CreateError::SpecsFull => with_reason(Code::ResourceExhausted, NO_ROOM, error.to_string()),
+        CreateError::Memory(short) => of_memory(*short),
         CreateError::Died => Status::internal(error.to_string()),
     }
+}
+
+/// Something new for which there is no memory.
+pub(super) fn of_memory(short: Short) -> Status {
+    with_reason(Code::ResourceExhausted, NO_MEMORY, short.to_string())
 }
 
 fn of_suites(errors: &SuiteErrors) -> Status {

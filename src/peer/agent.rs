@@ -420,6 +420,15 @@ pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing
         _ => {}
     }
     Trouble::Over(match find::<h2::Error>(status) {
+        // We end a connection, or a call, because of what came over it.
+        Some(error) if error.is_library() && speaks_http2(error, answered) => {
+            let others = if error.is_go_away() { "; all calls on that connection ended with it" } else { "" };
+            Failure::Protocol(format!(
+                "it sent what HTTP/2 forbids, or so much that nobody would read it (such as very many tiny frames at \
+                 once, or headers of more than {} KiB){others}: {error}",
+                MAX_HEADER_BYTES >> 10
+            ))
+        }
         Some(error) if error.is_go_away() && error.is_library() => {
             Failure::Lost(format!("the daemon closed the connection, which all cases of the run share: {error}"))
         }
@@ -432,6 +441,16 @@ pub fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing
             None => Failure::Agent(describe_status(status)),
         },
     })
+}
+
+/// Whether the other side certainly speaks HTTP/2, where we ended what it said: an event came before, or it was understood.
+fn speaks_http2(error: &h2::Error, answered: bool) -> bool {
+    match error.reason() {
+        None | Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL) => false,
+        Some(h2::Reason::ENHANCE_YOUR_CALM | h2::Reason::COMPRESSION_ERROR) => true,
+        // One call of a connection ends only where all its frames were read.
+        Some(_) => answered || error.is_reset(),
+    }
 }
 
 /// The text of a status that an agent answered.

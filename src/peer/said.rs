@@ -66,6 +66,16 @@ impl Said {
         }
     }
 
+    /// What is before a place, and what is behind it, without a copy of all if that is all.
+    pub(super) fn split(self, at: usize) -> (String, String) {
+        let mut before = self.text;
+        if at == 0 {
+            return (String::new(), before);
+        }
+        let behind = before.split_off(at);
+        (before, behind)
+    }
+
     /// Everything.
     pub(super) fn all(&self) -> &str {
         &self.text

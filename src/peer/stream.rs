@@ -238,13 +238,15 @@ impl Recording {
         warnings.extend(self.tool_calls.iter().filter_map(odd).take(MAX_ODD));
         let is_told = self.finished.is_some() || self.exceeded().is_some();
         warnings.extend(self.turn_limit.filter(|_| is_told).and_then(|limit| self.model_turns.remark(limit)));
-        let said = self.said.all();
         let last = self.said.answer(self.mode);
         let (response, commentary, is_before_a_call) = match answer.map(Message::text) {
             // It was said, and is the answer all the same.
-            Some(response) if response == said => (response, String::new(), false),
-            Some(response) => (response, said[..last.at].to_owned(), false),
-            None => (said[last.at..].to_owned(), said[..last.at].to_owned(), last.is_before_a_call),
+            Some(response) if response == self.said.all() => (response, String::new(), false),
+            Some(response) => (response, self.said.split(last.at).0, false),
+            None => {
+                let (commentary, response) = self.said.split(last.at);
+                (response, commentary, last.is_before_a_call)
+            }
         };
         if is_before_a_call {
             warnings.push(NOTHING_BEHIND.to_owned());

@@ -616,8 +616,11 @@ fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> (Vec<Block>, Vec<usize>) {
             // Nobody else has it yet.
             let body = Arc::make_mut(&mut block.body);
             let before = body.len();
+            let event = run_event_to_proto(event);
+            // A large one must not be copied while its place grows.
+            body.reserve(event.encoded_len() + 10);
             // Into memory, which grows.
-            let _ = run_event_to_proto(event).encode_length_delimited(body);
+            let _ = event.encode_length_delimited(body);
             lengths.push(body.len() - before);
         }
     }

@@ -68,6 +68,8 @@ enum Step {
     End(tonic::Code),
     /// Ends the call with a status that has a reason and says something.
     EndBecause(tonic::Code, &'static str, &'static str),
+    /// Ends the call with a status of so many bytes.
+    EndWith(usize),
     /// Ends the call with OK.
     EndOk,
     /// The next events have numbers that are off by so much.
@@ -239,6 +241,10 @@ async fn play(
             EndBecause(code, reason, message) => {
                 let details = ErrorDetails::with_error_info(reason, "forge.agent.v1", HashMap::new());
                 let _ = out.send(Err(Status::with_error_details(code, message, details))).await;
+                return;
+            }
+            EndWith(bytes) => {
+                let _ = out.send(Err(Status::internal("y".repeat(bytes)))).await;
                 return;
             }
             EndOk => return,
@@ -675,6 +681,19 @@ async fn a_hung_agent_frees_its_slot_at_once() {
         gone.iter().any(|at| (2490..2600).contains(&at.as_millis())),
         "the stream is reset after the grace: {gone:?}"
     );
+}
+
+/// Headers that nobody reads, such as a status of a megabyte, are the doing of whoever sends them.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_nobody_reads() {
+    for bytes in [300_000, 1_000_000] {
+        for script in [vec![Accept, EndWith(bytes)], vec![EndWith(bytes)]] {
+            let outcomes = Setup::one(script).run().await;
+            let result = outcomes.of("a");
+            let said = (result.cause, result.blame);
+            assert_eq!(said, (Some(Cause::ProtocolViolation), Some(Blame::Agent)), "{bytes}: {result:?}");
+        }
+    }
 }
 
 /// A cancelled run ends at once, tells its agents, and every planned case has an end.

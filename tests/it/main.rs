@@ -52,6 +52,7 @@ mod http;
 mod http_requests;
 mod judging;
 mod large;
+mod memory;
 mod modules;
 mod plain;
 mod processes;

@@ -98,6 +98,14 @@ impl Running {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
+    /// Bytes of its address space.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn address_space(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// CPU time that it has used so far, as the system counts it: in hundredths of a second.
     #[cfg(target_os = "linux")]
     pub(crate) fn cpu_time(&self) -> Duration {
