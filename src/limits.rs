@@ -96,6 +96,10 @@ limits! {
         "text of such patterns together; compiled they may take 1 MiB",
         "people write short ones",
         "the request is refused";
+    REQUEST_TEXT_BYTES: usize = 2 << 10, bytes;
+        "a name in a request: an id, a path, an address, a label, the place of a page",
+        "a path in a bundle has 512 bytes, the id of a case 1,000, and databases look for no longer ones",
+        "the request is refused with INVALID_ARGUMENT";
     OPEN_BUNDLES: u64 = 512 << 20, bytes;
         "bundles that are being opened, or of runs that go on, large files of cases not counted; of one client or agent three quarters",
         "two of the largest, or hundreds of usual ones",

@@ -13,6 +13,7 @@ use crate::wire::call::description_to_proto;
 use crate::wire::control as pb;
 use crate::wire::control::agent_registry_service_server::AgentRegistryService;
 use crate::wire::run::time_to_proto;
+use crate::wire::spec::few_labels;
 use crate::wire::value::{WireError, duration_to_proto};
 
 /// Time to reach an agent that is asked about.
@@ -43,8 +44,7 @@ impl AgentRegistryService for Agents {
     ) -> Result<Response<pb::RegisterAgentResponse>, Status> {
         let request = request.into_inner();
         let agent = request.agent.ok_or_else(|| of_wire(&WireError::new("agent", "is not set")))?;
-        let mut labels: Vec<(String, String)> = agent.labels.into_iter().collect();
-        labels.sort();
+        let labels = few_labels("agent.labels", agent.labels).map_err(|error| of_wire(&error))?;
         let mut described = None;
         if !request.skip_probe {
             // An address that nobody answers at is not worth a name.

@@ -22,7 +22,7 @@ use crate::store::{CaseRow, Filter};
 use crate::wire::control as pb;
 use crate::wire::control::run_service_server::RunService;
 use crate::wire::run::{run_to_proto, states_from_proto, time_from_proto, time_to_proto};
-use crate::wire::spec::{bundle_from_proto, spec_from_proto};
+use crate::wire::spec::{bundle_from_proto, few_labels, spec_from_proto};
 use crate::wire::value::{WireError, duration_to_proto, some_text};
 use crate::wire::verdict::{blame_to_proto, cause_to_proto, outcome_to_proto};
 
@@ -146,7 +146,7 @@ impl RunService for Runs {
             before: some_text(request.page_token),
             agent: some_text(request.agent_id),
             suite: some_text(request.suite),
-            labels: request.labels.into_iter().collect(),
+            labels: few_labels("labels", request.labels).map_err(|error| of_wire(&error))?,
             since: request.since.map(|at| time_from_proto(Some(at), "since")).transpose().map_err(|e| of_wire(&e))?,
             until: request.until.map(|at| time_from_proto(Some(at), "until")).transpose().map_err(|e| of_wire(&e))?,
         };

@@ -10,11 +10,13 @@ use prost::encoding::decode_varint;
 use prost::{Message, Name};
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
-use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
+use tonic::{Code, Status};
 use tonic_prost::ProstEncoder;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::DESCRIPTORS;
+use crate::limits::REQUEST_TEXT_BYTES;
 use crate::work::in_place;
 
 /// Messages of so many bytes are harmless, whatever they hold.
@@ -221,22 +223,45 @@ static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
     all
 });
 
-/// Where a message holds a text with a NUL in it, in the words of the proto. Such a text is none to databases, and no
-/// name of anything.
-fn nul_in(name: &str, mut message: &[u8], depth: usize) -> Option<String> {
+/// Texts of requests that may be longer than [`REQUEST_TEXT_BYTES`], by the names of their fields: what people write, and what has a limit
+/// of its own. They name nothing that is looked for.
+const LONG_TEXTS: [&str; 7] = ["case_patterns", "reason", "focus", "trace_url", "traceparent", "tracestate", "baggage"];
+
+/// Why a text of a request is not taken.
+#[derive(Debug, Clone, Copy)]
+enum Unfit {
+    /// Such a text is none to databases, and no name of anything.
+    Nul,
+    /// Nothing has such a name, and databases do not look for one.
+    Long(usize),
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nul => write!(out, "a text must not hold NUL characters"),
+            Self::Long(bytes) => write!(out, "it has {bytes} bytes, at most {REQUEST_TEXT_BYTES} are allowed"),
+        }
+    }
+}
+
+/// Where a message holds a text that is not taken, in the words of the proto, and why it is not.
+fn unfit_in(name: &str, mut message: &[u8], depth: usize) -> Option<(String, Unfit)> {
     let fields = TEXTS.get(name).filter(|_| depth < MAX_DEPTH)?;
+    // Values that a client hands on have limits of their own.
+    let names_things = name.starts_with(REQUESTS);
     while let Some((number, content)) = field(&mut message) {
         let Some(content) = content else { continue };
-        // What has no such byte at all is not looked into.
-        let Some((_, known, nested)) = fields.iter().find(|(of, ..)| *of == number).filter(|_| content.contains(&0))
-        else {
-            continue;
-        };
+        let Some((_, known, nested)) = fields.iter().find(|(of, ..)| *of == number) else { continue };
         match nested {
-            None => return Some(known.clone()),
+            None if content.contains(&0) => return Some((known.clone(), Unfit::Nul)),
+            None if names_things && content.len() > REQUEST_TEXT_BYTES && !LONG_TEXTS.contains(&known.as_str()) => {
+                return Some((known.clone(), Unfit::Long(content.len())));
+            }
+            None => {}
             Some(nested) => {
-                if let Some(inside) = nul_in(nested, content, depth + 1) {
-                    return Some(format!("{known}.{inside}"));
+                if let Some((inside, why)) = unfit_in(nested, content, depth + 1) {
+                    return Some((format!("{known}.{inside}"), why));
                 }
             }
         }
@@ -244,17 +269,20 @@ fn nul_in(name: &str, mut message: &[u8], depth: usize) -> Option<String> {
     None
 }
 
-/// Refuses a request to the daemon that holds a text with a NUL in it.
+/// The package of requests to the daemon.
+const REQUESTS: &str = "forge.control.v1";
+
+/// Refuses a request to the daemon that holds a text with a NUL in it, or a name that is longer than any name.
 fn check_texts<M: Name>(message: &[u8]) -> Result<(), Status> {
-    let is_request = M::PACKAGE == "forge.control.v1" && M::NAME.ends_with("Request");
+    let is_request = M::PACKAGE == REQUESTS && M::NAME.ends_with("Request");
     // A piece of a bundle holds no texts, and is most of what comes.
     if !is_request || M::NAME == "UploadBundleRequest" {
         return Ok(());
     }
-    match nul_in(&M::full_name(), message, 0) {
-        Some(place) => Err(Status::invalid_argument(format!("{place}: a text must not hold NUL characters"))),
-        None => Ok(()),
-    }
+    let Some((place, why)) = unfit_in(&M::full_name(), message, 0) else { return Ok(()) };
+    let message = format!("{place}: {why}");
+    let details = ErrorDetails::with_bad_request_violation(place, why.to_string());
+    Err(Status::with_error_details(Code::InvalidArgument, message, details))
 }
 
 /// The schema of our own packages, and the places of their messages.
@@ -449,6 +477,30 @@ mod tests {
         assert_eq!(OURS.0.weigh(place, &vec![0xff; SMALL * 2]), Err(Unread::Malformed));
         // What is malformed and small is left to the reader.
         assert_eq!(OURS.0.weigh(place, &[0xff; 100]), Ok(()));
+    }
+
+    #[test]
+    fn names_in_requests_are_no_longer_than_names() {
+        use crate::wire::control;
+        fn refused<M: Name>(request: &M) -> Option<String> {
+            check_texts::<M>(&request.encode_to_vec()).err().map(|status| status.message().to_owned())
+        }
+        let long = |bytes| "x".repeat(bytes);
+        let watch = |bytes| control::WatchRunRequest { run_id: long(bytes), ..control::WatchRunRequest::default() };
+        assert_eq!(refused(&watch(REQUEST_TEXT_BYTES)), None);
+        let told = refused(&watch(REQUEST_TEXT_BYTES + 1));
+        assert_eq!(told.as_deref(), Some("run_id: it has 2049 bytes, at most 2048 are allowed"));
+        let case = control::CaseRef { case_id: long(1 << 20), ..control::CaseRef::default() };
+        let spec = control::RunSpec { cases: vec![case], ..control::RunSpec::default() };
+        let create = control::CreateRunRequest { spec: Some(spec), ..control::CreateRunRequest::default() };
+        assert!(refused(&create).is_some_and(|told| told.starts_with("spec.cases.case_id: ")));
+        let cancel = control::CancelRunRequest { reason: long(1 << 20), ..control::CancelRunRequest::default() };
+        assert_eq!(refused(&cancel), None, "what people write is no name");
+        let value = prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(long(1 << 20))) };
+        let json = pb::Json { form: Some(pb::json::Form::Value(value)) };
+        let params = [("key".to_owned(), json)].into();
+        let generate = control::GenerateCasesRequest { params, ..control::GenerateCasesRequest::default() };
+        assert_eq!(refused(&generate), None, "what is handed on is no name");
     }
 
     #[test]

@@ -138,7 +138,14 @@ pub fn states_from_proto(states: &[i32]) -> Result<Vec<State>, WireError> {
         Ok(pb::run::State::Errored) => Ok(State::Errored),
         Ok(pb::run::State::Unspecified) | Err(_) => Err(WireError::new("states", format!("{state} is no known state"))),
     };
-    states.iter().map(known).collect()
+    let mut all = Vec::new();
+    for state in states {
+        let state = known(state)?;
+        if !all.contains(&state) {
+            all.push(state);
+        }
+    }
+    Ok(all)
 }
 
 /// Reads a run.

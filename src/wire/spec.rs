@@ -17,7 +17,7 @@ use crate::usage::{Price, Prices};
 
 /// How far a time may be from its text: fractions are rounded.
 const A_MILLISECOND: Duration = Duration::from_millis(1);
-/// Most labels of a run.
+/// Most labels of a run or an agent.
 const MAX_LABELS: usize = 50;
 /// Longest key or value of a label, in bytes.
 const MAX_LABEL_BYTES: usize = 200;
@@ -248,15 +248,24 @@ fn trace_parent_from_proto(parent: pb::TraceParent) -> Result<TraceParent, WireE
     read.map_err(|why| WireError::new("spec.trace_parent", why))
 }
 
-fn labels_from_proto(labels: HashMap<String, String>) -> Result<Vec<(String, String)>, WireError> {
-    if labels.len() > MAX_LABELS {
-        return Err(WireError::new(
-            "spec.labels",
-            format!("there are {}, at most {MAX_LABELS} are allowed", labels.len()),
-        ));
-    }
+/// Labels in the order of their keys, if they are not too many.
+///
+/// # Errors
+/// When they are.
+pub fn few_labels(
+    field: &'static str,
+    labels: impl IntoIterator<Item = (String, String)>,
+) -> Result<Vec<(String, String)>, WireError> {
     let mut labels: Vec<(String, String)> = labels.into_iter().collect();
+    if labels.len() > MAX_LABELS {
+        return Err(WireError::new(field, format!("there are {}, at most {MAX_LABELS} are allowed", labels.len())));
+    }
     labels.sort();
+    Ok(labels)
+}
+
+fn labels_from_proto(labels: HashMap<String, String>) -> Result<Vec<(String, String)>, WireError> {
+    let labels = few_labels("spec.labels", labels)?;
     for (key, value) in &labels {
         let is_plain = |text: &str| text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
         if key.is_empty() || key.contains('=') || !is_plain(key) || !is_plain(value) {

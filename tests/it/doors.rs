@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use forge::wire::control::run_service_client::RunServiceClient;
 use forge::wire::control::{self as pb, upload_bundle_request::Frame};
 use tokio_stream::StreamExt as _;
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use crate::processes::{DAEMON, Place, Running, command};
 
@@ -172,6 +173,45 @@ async fn patterns_of_watchers_cost_others_nothing() {
         };
         assert_eq!(code_of, code, "{run_id}");
     }
+}
+
+/// A name that is longer than any is refused before a database is asked for it, and the answer says which one it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_nothing_has() {
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, 256, "");
+    let mut client = client(&url).await;
+    let long = || "x".repeat(1 << 20);
+    let many = |number| (0..number).map(|n| (n.to_string(), String::new())).collect();
+    let list = pb::ListRunsRequest::default;
+    for (request, field) in [
+        (pb::ListRunsRequest { suite: long(), ..list() }, "suite"),
+        (pb::ListRunsRequest { agent_id: long(), ..list() }, "agent_id"),
+        (pb::ListRunsRequest { page_token: long(), ..list() }, "page_token"),
+        (pb::ListRunsRequest { labels: [("key".to_owned(), long())].into(), ..list() }, "labels.value"),
+        (pb::ListRunsRequest { labels: many(2_000), ..list() }, "labels"),
+    ] {
+        refused(&client.list_runs(request).await.expect_err("it is none"), field);
+    }
+    let states = vec![pb::run::State::Passed.into(); 100_000];
+    client.list_runs(pb::ListRunsRequest { states, ..list() }).await.expect("some are named often");
+    refused(&client.get_run(pb::GetRunRequest { run_id: long() }).await.expect_err("it is none"), "run_id");
+    let verdicts = pb::ListVerdictsRequest { case_id: long(), ..Default::default() };
+    refused(&client.list_verdicts(verdicts).await.expect_err("it is none"), "case_id");
+    let watch = pb::WatchRunRequest { run_id: long(), ..Default::default() };
+    refused(&client.watch_run(watch).await.expect_err("it is none"), "run_id");
+    let history = pb::GetHistoryRequest { suite: long(), ..Default::default() };
+    refused(&client.get_history(history).await.expect_err("it is none"), "suite");
+    let create = pb::CreateRunRequest { request_id: long(), ..Default::default() };
+    refused(&client.create_run(create).await.expect_err("it is none"), "request_id");
+}
+
+/// Checks that a request was refused because of a field.
+fn refused(status: &Status, field: &str) {
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(status.message().starts_with(&format!("{field}: ")), "{status:?}");
+    let named = status.get_details_bad_request().expect("the field").field_violations.swap_remove(0).field;
+    assert_eq!(named, field);
 }
 
 /// Runs that wait hold nothing of their bundles, also behind a restart, and they all have their turn.
