@@ -113,13 +113,13 @@ limits! {
         "a path has 512 bytes, and some programs write times and owners beside it",
         "the bundle is refused";
     CALL_BYTES: usize = 64 << 20, bytes;
-        "what an agent sends in one call, an event counting 64 bytes besides its own",
+        "what an agent, a validator, a simulator or a generator sends in one call, a message counting 64 bytes besides its own",
         "no answer that anybody reads is longer",
-        "the call ends as a violation of the protocol, and the agent is to blame";
+        "the call ends as a violation of the protocol, and who sent it is to blame";
     RUN_BYTES: usize = 128 << 20, bytes;
-        "what an agent sends in all calls of a run that go on at the same time",
+        "what agents, validators and simulators send in all calls of a run that go on at the same time; as much is for all generators together",
         "a hundred answers of a megabyte, or two of the largest",
-        "the call that sends more ends as a violation of the protocol, and the agent is to blame";
+        "the call that sends more ends as a violation of the protocol, and who sent it is to blame";
     TOOL_CALLS: usize = 10_000, count;
         "tool calls in one call of an agent",
         "an agent in a loop stops before that",

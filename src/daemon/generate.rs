@@ -14,6 +14,7 @@ use super::status::{of_directory, of_generator, of_wire};
 use crate::conversation::Payload;
 use crate::peer::agent::Agent;
 use crate::peer::generator::Wanted;
+use crate::peer::output::Outputs;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::timeout::MAX_TIMEOUT;
 use crate::trace::TraceHeaders;
@@ -37,16 +38,20 @@ const WAITING: usize = 16;
 pub(super) type Responses = ReceiverStream<Result<pb::GenerateCasesResponse, Status>>;
 
 /// Checks the request and asks the generator, in a task that ends with the client.
-pub(super) fn generate(manager: &Manager, request: pb::GenerateCasesRequest) -> Result<Responses, Status> {
+pub(super) fn generate(
+    manager: &Manager,
+    outputs: &Outputs,
+    request: pb::GenerateCasesRequest,
+) -> Result<Responses, Status> {
     let targets: Vec<(String, String)> =
         request.targets.iter().map(|target| (target.agent_id.clone(), target.url.clone())).collect();
     let find = |name: &str| manager.directory().find(name, &targets).map_err(|error| of_directory(&error));
     let (generator, target) = (find(&request.generator_id)?, find(&request.agent_id)?);
     let (wanted, budget) = read(request).map_err(|error| of_wire(&error))?;
     let (sender, responses) = mpsc::channel(WAITING);
-    let name = generator.name.clone();
+    let (name, outputs) = (generator.name.clone(), outputs.clone());
     manager.spawn(async move {
-        let asking = Box::pin(ask(generator, target, wanted, budget, sender.clone()));
+        let asking = Box::pin(ask(generator, target, wanted, budget, outputs, sender.clone()));
         if AssertUnwindSafe(asking).catch_unwind().await.is_err() {
             tracing::error!(generator = ?name, "asking a generator panicked");
             // Else the client would take what came for everything.
@@ -99,6 +104,7 @@ async fn ask(
     target: Agent,
     wanted: Wanted,
     budget: Duration,
+    outputs: Outputs,
     responses: mpsc::Sender<Result<pb::GenerateCasesResponse, Status>>,
 ) {
     let deadline = Instant::now() + budget;
@@ -115,6 +121,7 @@ async fn ask(
         deadline,
         request_id: uuid::Uuid::new_v4().to_string(),
         trace: TraceHeaders::default(),
+        outputs,
     };
     let respond = |item| Ok(pb::GenerateCasesResponse { item: Some(item) });
     let (sender, mut cases) = mpsc::channel(1);

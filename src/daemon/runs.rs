@@ -17,6 +17,7 @@ use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
 use crate::limits::{UPLOAD_RATE, UPLOADS};
+use crate::peer::output::Outputs;
 use crate::plan::MAX_CONCURRENCY;
 use crate::store::{CaseRow, Filter};
 use crate::wire::control as pb;
@@ -38,12 +39,14 @@ pub(super) struct Runs {
     artifacts: Artifacts,
     /// For bundles that come in.
     uploads: Arc<Places>,
+    /// What comes of generators that are asked now.
+    generated: Outputs,
 }
 
 impl Runs {
     pub(super) fn new(manager: Arc<Manager>) -> Self {
         let uploads = Places::new(UPLOADS.min(files() / 16).max(1));
-        Self { manager, artifacts: Artifacts::default(), uploads }
+        Self { manager, artifacts: Artifacts::default(), uploads, generated: Outputs::default() }
     }
 
     async fn run(&self, run_id: &str) -> Result<Run, Status> {
@@ -219,7 +222,7 @@ impl RunService for Runs {
         &self,
         request: Request<pb::GenerateCasesRequest>,
     ) -> Result<Response<Self::GenerateCasesStream>, Status> {
-        generate::generate(&self.manager, request.into_inner()).map(Response::new)
+        generate::generate(&self.manager, &self.generated, request.into_inner()).map(Response::new)
     }
 
     type FetchArtifactStream = artifact::Responses;

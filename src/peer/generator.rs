@@ -6,9 +6,12 @@ use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
+use super::output::Output;
 use super::party::{Belongs, Silence};
+use super::stream::EVENT_OVERHEAD;
 use crate::conversation::{AgentCard, Payload};
 use crate::json::{Json, Value, write_string};
+use crate::limits::CALL_BYTES;
 use crate::suite::framework::cases_in;
 use crate::wire::agent as pb;
 use crate::wire::agent::generate_response::Item;
@@ -16,9 +19,6 @@ use crate::wire::agent::generator_client::GeneratorClient;
 use crate::wire::call::card_to_proto;
 use crate::wire::party::options_to_proto;
 use crate::wire::value::json_from_proto;
-
-/// Most bytes of all cases together.
-const MAX_BYTES: usize = 64 << 20;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl Agent {
             }
             Err(status) => return Err(self.failed(&status)),
         };
-        let mut budget = Budget::new(wanted.count);
+        let mut budget = Budget::new(belongs, wanted.count);
         loop {
             let message = match stream.message().await {
                 Ok(Some(message)) => message,
@@ -135,6 +135,7 @@ impl Agent {
                 }
                 Err(status) => return Err(self.failed(&status)),
             };
+            budget.count(prost::Message::encoded_len(&message))?;
             match message.item {
                 Some(Item::Case(case)) => {
                     let text = match json_from_proto(Some(case)) {
@@ -174,7 +175,8 @@ impl Agent {
             let beginning: String = answer.chars().take(200).collect();
             return Err(Silence::Failed(format!("there are no cases in its answer: {beginning:?}")));
         }
-        let mut budget = Budget::new(wanted.count);
+        let mut budget = Budget::new(belongs, wanted.count);
+        budget.count(answer.len())?;
         for case in found {
             if !budget.take(case.stringify(), cases).await? {
                 break;
@@ -189,11 +191,21 @@ struct Budget {
     count: u32,
     produced: u32,
     bytes: usize,
+    output: Output,
 }
 
 impl Budget {
-    const fn new(count: u32) -> Self {
-        Self { count, produced: 0, bytes: 0 }
+    fn new(belongs: &Belongs, count: u32) -> Self {
+        Self { count, produced: 0, bytes: 0, output: belongs.outputs.begin() }
+    }
+
+    /// Counts a message, also one that holds no case.
+    fn count(&mut self, bytes: usize) -> Result<(), Silence> {
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(EVENT_OVERHEAD);
+        if self.bytes > CALL_BYTES {
+            return Err(Silence::Failed(format!("it sent more than {CALL_BYTES} bytes")));
+        }
+        self.output.add(bytes).map_err(Silence::Failed)
     }
 
     /// Passes a case on; false: it is one too many, or nobody takes it.
@@ -202,10 +214,6 @@ impl Budget {
             return Ok(false);
         }
         self.produced += 1;
-        self.bytes += case.len();
-        if self.bytes > MAX_BYTES {
-            return Err(Silence::Failed(format!("its cases have more than {MAX_BYTES} bytes")));
-        }
         Ok(cases.send(case).await.is_ok())
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 
 use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
+use super::output::Outputs;
 use super::plain::{Spoken, Verdict, input_in, verdict_in};
 use super::stream::Recording;
 use super::target::Target;
@@ -57,12 +58,14 @@ pub struct Belongs {
     pub request_id: String,
     /// What the party's spans hang below.
     pub trace: TraceHeaders,
+    /// What comes of the calls of the run.
+    pub outputs: Outputs,
 }
 
 impl Belongs {
     /// A question about a case of a run, in a turn of it.
     #[must_use]
-    pub fn to_case(run_id: &str, case: &CaseRef, turn: u32, deadline: Instant) -> Self {
+    pub fn to_case(run_id: &str, case: &CaseRef, turn: u32, deadline: Instant, outputs: &Outputs) -> Self {
         Self {
             run_id: run_id.to_owned(),
             suite: case.suite.to_string(),
@@ -73,6 +76,7 @@ impl Belongs {
             deadline,
             request_id: String::new(),
             trace: TraceHeaders::default(),
+            outputs: outputs.clone(),
         }
     }
 
@@ -112,6 +116,8 @@ impl Agent {
             Ok(answer) => {
                 let answer = answer.into_inner();
                 let bytes = prost::Message::encoded_len(&answer);
+                let mut output = belongs.outputs.begin();
+                output.add(bytes).map_err(Silence::Failed)?;
                 read(&belongs.run_id, bytes, || input_from_proto(answer)).await?.map_err(Silence::Failed)
             }
             Err(status) if status.code() == Code::Unimplemented => {
@@ -139,7 +145,12 @@ impl Agent {
             async move { client.validate(request).await }
         };
         match reached(belongs, ask).await? {
-            Ok(answer) => vote_from_proto(&answer.into_inner()).map_err(Silence::Failed),
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                let mut output = belongs.outputs.begin();
+                output.add(prost::Message::encoded_len(&answer)).map_err(Silence::Failed)?;
+                vote_from_proto(&answer).map_err(Silence::Failed)
+            }
             Err(status) if status.code() == Code::Unimplemented => {
                 let question = validator_question(asked);
                 let Transcript { response, usage, .. } = self.ask_plainly(belongs, &question, asked.options).await?;
@@ -212,18 +223,20 @@ impl Agent {
             max_model_turns: None,
             budget: left(belongs),
         };
-        let answer = tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation, &belongs.trace)).await;
+        let answer = tokio::time::timeout_at(belongs.deadline, self.answer_to(&invocation, belongs)).await;
         answer.unwrap_or(Err(Silence::Timeout))
     }
 
     /// The whole answer to one call.
-    async fn answer_to(&self, invocation: &Invocation, trace: &TraceHeaders) -> Result<Transcript, Silence> {
-        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, trace), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget + GRACE, trace).await;
+    async fn answer_to(&self, invocation: &Invocation, belongs: &Belongs) -> Result<Transcript, Silence> {
+        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, &belongs.trace), Vec::new());
+        let opened = self.invoke(outgoing, invocation.budget + GRACE, &belongs.trace).await;
         let mut stream = opened.map_err(|status| self.failed(&status))?;
         let mut recording = Recording::new(invocation.tool_mode);
+        let mut output = belongs.outputs.begin();
         while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {
             let bytes = prost::Message::encoded_len(&message);
+            output.add(bytes).map_err(Silence::Failed)?;
             let event = read(&invocation.run_id, bytes, || event_from_proto(message)).await?;
             let event = event.map_err(|error| Silence::Failed(error.to_string()))?;
             recording.take(&event, bytes, Duration::ZERO).map_err(Silence::Failed)?;

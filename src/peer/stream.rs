@@ -16,7 +16,7 @@ use crate::conversation::{
 use crate::limits::{CALL_BYTES, TOOL_CALLS};
 
 /// What each event counts besides its bytes, so that a flood of empty ones is bounded too.
-const EVENT_OVERHEAD: usize = 64;
+pub(super) const EVENT_OVERHEAD: usize = 64;
 /// Most calls whose arguments are odd that are told.
 const MAX_ODD: usize = 10;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,10 +26,10 @@ use crate::conversation::{
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
 };
 use crate::event::{CallEnd, CaseRef, Payload};
-use crate::limits::RUN_BYTES;
 use crate::peer::agent::{
     AGENT_MISCONFIGURED, AGENT_UNREACHABLE, Backoff, Outgoing, STAND_IN, Sent, Standing, Trouble, trouble,
 };
+use crate::peer::output::Output;
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{Leniency, Recording};
 use crate::suite::stub::{Answer, Stub};
@@ -56,35 +56,6 @@ const MAX_TRACED: usize = 48 << 10;
 const TRACED_PART: usize = 40;
 /// Time an agent has to end the stream after `finished`.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// What came of a call that goes on; forgotten when it is over.
-struct Output<'a> {
-    /// What came of all calls of the run that go on.
-    of_run: &'a AtomicUsize,
-    bytes: usize,
-}
-
-impl<'a> Output<'a> {
-    fn of(shared: &'a Shared) -> Self {
-        Self { of_run: &shared.output, bytes: 0 }
-    }
-
-    /// Counts an event.
-    fn add(&mut self, bytes: usize) -> Result<(), String> {
-        let before = self.of_run.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        if before + bytes > RUN_BYTES {
-            return Err(format!("the calls of the run that go on sent more than {RUN_BYTES} bytes together"));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Output<'_> {
-    fn drop(&mut self) {
-        self.of_run.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// What to call, and how.
 pub(super) struct Call<'a> {
@@ -373,7 +344,7 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
 async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
-    let mut output = Output::of(call.shared);
+    let mut output = call.shared.outputs.begin();
     let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
@@ -626,7 +597,7 @@ async fn take(
     call: &Call<'_>,
     time: &Time,
     recording: &mut Recording,
-    output: &mut Output<'_>,
+    output: &mut Output,
     message: InvokeResponse,
     sent: &Sent,
 ) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {

@@ -225,7 +225,7 @@ async fn standard(
     let mut clock = Clock::default();
     clock.add(Blame::Agent, exchange.transcript.duration);
     let replies = if exchange.failure.is_none() && questions(&case.claims).next().is_some() {
-        let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, deadline);
+        let belongs = Belongs::to_case(&shared.run_id, case_ref, 1, deadline, &shared.outputs);
         let asked = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock);
         let Some(replies) = Box::pin(asked).await else {
             let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };

@@ -341,7 +341,7 @@ fn simulator_error(why: &str) -> Ending {
 }
 
 fn belongs(case: &Drive<'_>, turn: u32, deadline: Instant) -> Belongs {
-    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, deadline)
+    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, deadline, &case.shared.outputs)
 }
 
 /// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.

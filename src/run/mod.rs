@@ -21,7 +21,6 @@ mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use crate::conversation::{AgentCard, CancelReason, Description, Fault, FaultOrig
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
+use crate::peer::output::Outputs;
 use crate::peer::spans::Inbox;
 use crate::peer::stream::Leniency;
 use crate::plan::{AGENT_GONE_AFTER, Plan, PlannedCase, RunSpec};
@@ -202,8 +202,8 @@ struct Shared {
     spans: Arc<Inbox>,
     /// How long spans are waited for whose end nobody confirms.
     span_wait: Duration,
-    /// Bytes of what came of calls that go on.
-    output: AtomicUsize,
+    /// What came of calls that go on.
+    outputs: Outputs,
     /// Rules that were bent: each is reported once.
     bent: Mutex<HashSet<Leniency>>,
 }
@@ -452,7 +452,7 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
         begun: done.begun,
         spans,
         span_wait,
-        output: AtomicUsize::new(0),
+        outputs: Outputs::default(),
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);

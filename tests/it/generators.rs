@@ -129,7 +129,8 @@ fn a_plain_agent_writes_cases() {
 fn a_generator_that_fails_is_no_green_run() {
     let place = Place::new();
     let agent = |sent: fn() -> Written| echo().writing(move |_| sent()).start();
-    let cases: [Failing; 7] = [
+    let cases: [Failing; 8] = [
+        (&[], || (vec![case(&"x".repeat(8 << 20)); 8], Ok(())), 3, "it sent more than 67108864 bytes"),
         (&[], || (vec![case(&good("a"))], Ok(())), 3, "its stream ended without a summary"),
         (&[], || (vec![case(&good("a"))], Err(Status::internal("no idea"))), 3, "no idea"),
         (&[], || (vec![case(&good("a")), summary(2)], Ok(())), 3, "it says that it sent 2 cases, and 1 came"),

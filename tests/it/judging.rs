@@ -2,7 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use forge::event::CaseRef;
+use forge::json::Json;
+use forge::limits::RUN_BYTES;
+use forge::peer::agent::Agent;
+use forge::peer::output::Outputs;
+use forge::peer::party::{Belongs, Silence};
+use forge::wire::agent::ValidateResponse;
+use forge::wire::party::Judgement;
+
 use crate::processes::{Place, Running};
+use crate::support::fake::Script;
 
 /// Patterns that never end, each another one.
 fn endless(count: usize) -> String {
@@ -87,4 +97,41 @@ fn a_snapshot_command_that_writes_without_end() {
     let ended = place.run(&["run", "t.golden.json", "-n", &agent, "--snapshot-command", "yes"]);
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.stderr.contains("wrote more than 67108864 bytes"), "{}", ended.stderr);
+}
+
+/// What a validator sends counts with what all calls of the run send, however it is asked; and it is the validator that sent it.
+#[test]
+fn validators_share_the_bytes_of_the_run() {
+    let reason = "because ".repeat(1_000);
+    let yes = format!(r#"{{"passed": true, "reason": "{reason}"}}"#);
+    let plain = Script::new(move |_| Ok(yes.clone()));
+    let judging = Script::new(|_| Ok(String::new())).judging(move |_| {
+        Ok(ValidateResponse { passed: Some(true), reason: reason.clone(), ..ValidateResponse::default() })
+    });
+    let options = Json::parse("{}").expect("JSON");
+    let asked = Judgement {
+        output: "x",
+        criteria: "",
+        conversation: &[],
+        tool_calls: &[],
+        options: &options,
+        assertion: "agent",
+    };
+    let case = CaseRef { suite: "s".into(), case_id: "c".into(), repeat: 1, attempt: 1 };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for script in [plain, judging] {
+        let fake = script.start();
+        runtime.block_on(async {
+            let agent = Agent::at("validator", &fake.url.parse().expect("an address")).expect("an agent");
+            let outputs = Outputs::default();
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+            let belongs = Belongs::to_case("run", &case, 1, deadline, &outputs);
+            let mut others = outputs.begin();
+            others.add(RUN_BYTES - 4_000).expect("there is room");
+            let said = agent.validate(&belongs, &asked).await;
+            assert!(matches!(&said, Err(Silence::Failed(why)) if why.contains("together")), "{said:?}");
+            drop(others);
+            assert_eq!(agent.validate(&belongs, &asked).await.map(|vote| vote.passed), Ok(true));
+        });
+    }
 }

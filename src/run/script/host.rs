@@ -352,7 +352,8 @@ impl<'a> Host<'a> {
         };
         // That of the last call, whatever came of it.
         let turn = u32::try_from(self.turns.len() + self.failures.len()).unwrap_or(u32::MAX);
-        let belongs = Belongs::to_case(&self.shared.run_id, self.case, turn, self.deadline);
+        let Shared { run_id, outputs, .. } = self.shared;
+        let belongs = Belongs::to_case(run_id, self.case, turn, self.deadline, outputs);
         let transcript = Transcript { response: response.to_owned(), ..self.last.clone() };
         let reply = validator(self.shared, id, Some(&options), &self.conversation, &transcript, &belongs).await;
         if self.shared.control.cancel.is_cancelled() {
