@@ -108,6 +108,14 @@ limits! {
         "runs that wait for others to end; of one client or for one agent three quarters",
         "each holds what was asked for, and nothing of its bundle",
         "further ones are refused with RESOURCE_EXHAUSTED";
+    PLANNING_CPU: Duration = Duration::from_secs(30), time;
+        "CPU time to open a bundle and to read its suites, besides what its size allows",
+        "people's suites take less than a second",
+        "the request is refused with INVALID_ARGUMENT, and others have the turn";
+    PLANNING_RATE: u64 = 4 << 20, bytes;
+        "bytes of a bundle for which it may take a second more",
+        "large files of cases are read ten times as fast",
+        "as above";
     LONG_NAME_BYTES: u64 = 4 << 10, bytes;
         "an entry of a bundle that says how the next file is called",
         "a path has 512 bytes, and some programs write times and owners beside it",

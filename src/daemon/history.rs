@@ -1,12 +1,13 @@
 //! `GetHistory`: a dialogue of a run as cases without a simulator.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use tonic::Status;
 
 use super::manager::Manager;
-use super::open::read_suite;
-use super::status::{of_bundles, of_store, of_wire};
+use super::open::{read_suite, with_bundle};
+use super::status::{of_bundles, of_create, of_store, of_wire};
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
@@ -70,14 +71,14 @@ async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(
 async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Result<Case, Status> {
     let packed = manager.bundles().file(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
     let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
-    let find = move || {
-        let bundle = Bundle::open(&packed).ok()?;
+    let find = move |packed: &Arc<File>| {
+        let bundle = Bundle::open(packed).ok()?;
         let read =
             read_suite(&suite, bundle.text(&suite)?, &bundle, &defaults, &mut Pool::default(), &mut Reader::default())
                 .ok()?;
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };
-    let found = tokio::task::spawn_blocking(find).await.ok().flatten();
+    let found = with_bundle(packed, find).await.map_err(|error| of_create(&error))?;
     found.ok_or_else(|| Status::internal("the bundle of the run does not hold the case any more"))
 }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
 use super::memory::{Memory, Short};
-use super::open::{Opened, open_and_plan, snapshot_of};
+use super::open::{Opened, open_and_plan, snapshot_of, with_bundle};
 use super::status::chain;
 use super::suspects::Suspects;
 use super::turns::{Party, Turn, Turns};
@@ -158,6 +158,9 @@ pub enum CreateError {
     /// There is too little memory.
     #[error(transparent)]
     Memory(#[from] Short),
+    /// Reading the suites takes too long.
+    #[error("reading the suites takes more than {} s of CPU time, which is the most for a bundle of its size", .0.as_secs())]
+    TooLong(Duration),
     /// Reading the suites died.
     #[error("the daemon failed while it read the suites")]
     Died,
@@ -317,7 +320,7 @@ impl Manager {
         self.bundles.has_room()?;
         let (run, deduplicated) = self.store().create_run(run, request_id).await?;
         if !deduplicated {
-            let accepted = Accepted { place: accepted, spec: Some(held) };
+            let accepted = Accepted { _place: accepted, _spec: Some(held) };
             self.start(run.clone(), parties, accepted, Some(parts));
         }
         Ok((run, deduplicated))
@@ -361,8 +364,8 @@ impl Manager {
         let Opening { room, turn: _turn } = opening;
         let packed = self.bundles.file(&spec.bundle).await?;
         let for_plan = spec.clone();
-        let planned = tokio::task::spawn_blocking(move || open_and_plan(&packed, &for_plan)).await;
-        let Opened { mut plan, baselines, registry, scripts } = planned.map_err(|_| CreateError::Died)??;
+        let planned = with_bundle(packed, move |packed| open_and_plan(packed, &for_plan)).await;
+        let Opened { mut plan, baselines, registry, scripts } = planned??;
         if spec.gate.max_regression.is_some() && baselines.is_empty() {
             return Err(CreateError::NoBaseline);
         }
@@ -435,7 +438,7 @@ impl Manager {
                 let parties = Party::of_run(None, &run.spec);
                 // It was accepted, and goes on also when there are too many.
                 let (place, spec) = (self.accepted.try_take(&parties, 1), self.hold(&run.spec, &parties));
-                self.start(run, parties, Accepted { place, spec }, None);
+                self.start(run, parties, Accepted { _place: place, _spec: spec }, None);
                 if is_cancelling && let Some(control) = self.lock().get(run_id) {
                     control.cancel(CancelReason::User);
                 }
@@ -810,9 +813,9 @@ struct Parts {
 /// What a run has from when it is accepted until it is over.
 #[derive(Debug)]
 struct Accepted {
-    place: Option<Turn>,
+    _place: Option<Turn>,
     /// Room for what was asked for.
-    spec: Option<Turn>,
+    _spec: Option<Turn>,
 }
 
 /// How many KiB so many bytes are.

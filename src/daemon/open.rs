@@ -4,13 +4,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use super::manager::CreateError;
 use crate::bundle::{Bundle, Role};
 use crate::conversation::Content;
 use crate::json::Json;
+use crate::limits::{PLANNING_CPU, PLANNING_RATE};
 use crate::plan::{Plan, RunSpec, plan};
 use crate::script::reading::{ReadError, Reader};
 use crate::script::source::{self, FOLDER, Scripts};
@@ -23,6 +26,43 @@ use crate::suite::template::Data;
 use crate::suite::text::Text;
 use crate::suite::{self, Defaults, Suite};
 use crate::verdict::baseline::Baseline;
+use crate::work::{Undecided, Work, is_over, off_the_runtime};
+
+/// Whose turn it is when a bundle is opened: that of all who want one.
+const OPENERS: &str = "whoever opens bundles";
+
+/// Does something with a bundle that takes as long as its suites make it take: off the runtime, and with a budget of CPU time that is
+/// larger for a large bundle.
+///
+/// # Errors
+/// When the time is over, or it died.
+pub(super) async fn with_bundle<T: Send + 'static>(
+    packed: Arc<File>,
+    job: impl FnOnce(&Arc<File>) -> T + Send + 'static,
+) -> Result<T, CreateError> {
+    // Of one that cannot be read whoever opens it says so.
+    let bytes = packed.metadata().map_or(0, |known| known.len());
+    within(PLANNING_CPU + Duration::from_secs(bytes / PLANNING_RATE), packed, job).await
+}
+
+async fn within<T: Send + 'static>(
+    cpu: Duration,
+    packed: Arc<File>,
+    job: impl FnOnce(&Arc<File>) -> T + Send + 'static,
+) -> Result<T, CreateError> {
+    let work = Work { owner: OPENERS, cpu, memory: 0 };
+    let nobody_stops = CancellationToken::new();
+    let done = off_the_runtime(work, &nobody_stops, move || {
+        let done = job(&packed);
+        // What was not looked at any more says nothing, and neither does what was found without it.
+        (!is_over()).then_some(done)
+    });
+    match done.await {
+        Ok(done) => done.ok_or(CreateError::TooLong(cpu)),
+        Err(Undecided::Full) => Err(CreateError::Busy),
+        Err(Undecided::Stopped | Undecided::Failed(_)) => Err(CreateError::Died),
+    }
+}
 
 /// The pure part of accepting a run.
 pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened, CreateError> {
@@ -34,6 +74,9 @@ pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
+        if is_over() {
+            break;
+        }
         let text = bundle.text(path).ok_or_else(|| CreateError::NoSuchSuite(path.clone()))?;
         match read_suite(path, text, &bundle, &defaults, &mut pool, &mut reader) {
             Ok(mut suite) => match add_answers(&mut suite, &bundle, spec)
@@ -142,4 +185,47 @@ pub(super) fn snapshot_of(packed: &Arc<File>) -> Result<Option<Json>, CreateErro
 fn read_data(bundle: &Bundle, role: Role) -> Result<Option<Json>, CreateError> {
     let Some((path, bytes)) = bundle.with_role(role) else { return Ok(None) };
     suite::parse_data(path, bytes).map(Some).map_err(CreateError::Suites)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Suites that would take minutes, as their patterns are large.
+    fn slow(suites: usize) -> (Arc<File>, RunSpec) {
+        let mut bundle = Bundle::default();
+        let mut spec = RunSpec::new("agent", Vec::new());
+        for suite in 0..suites {
+            let path = format!("s{suite}.jsonl");
+            let case = |number: usize| {
+                format!(
+                    "{{\"id\": \"c{number}\", \"input\": \"x\", \"assertions\": [{{\"type\": \"regex\", \"value\": \
+                     \"\\\\p{{L}}{{60}}{suite}-{number}\"}}]}}\n"
+                )
+            };
+            let text: String = (0..500).map(case).collect();
+            bundle.add(&path, Role::Suite, text.into_bytes()).expect("a file");
+            spec.suites.push(path);
+        }
+        let mut file = tempfile::tempfile().expect("a file");
+        bundle.pack(&mut file).expect("packs");
+        (Arc::new(file), spec)
+    }
+
+    #[tokio::test]
+    async fn planning_ends_with_its_time() {
+        let (packed, spec) = slow(20);
+        let cpu = Duration::from_millis(50);
+        let began = Instant::now();
+        let planned = within(cpu, packed, move |packed| open_and_plan(packed, &spec).map(|_| ())).await;
+        assert!(matches!(planned, Err(CreateError::TooLong(of)) if of == cpu), "{planned:?}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+
+        let (packed, spec) = slow(1);
+        let planned =
+            with_bundle(packed, move |packed| open_and_plan(packed, &spec).map(|it| it.plan.cases.len())).await;
+        assert_eq!(planned.expect("in time").expect("a plan"), 500);
+    }
 }

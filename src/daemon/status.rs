@@ -69,6 +69,7 @@ pub fn of_create(error: &CreateError) -> Status {
         | CreateError::Baseline(..)
         | CreateError::NoBaseline
         | CreateError::OtherAgent(..)
+        | CreateError::TooLong(_)
         | CreateError::TwoSnapshots => with_reason(Code::InvalidArgument, INVALID, chain(error)),
         CreateError::Suites(errors) => of_suites(errors),
         CreateError::Plan(PlanError::Pattern { .. } | PlanError::Patterns { .. } | PlanError::TooMany) => {

@@ -14,6 +14,7 @@ use super::template::value_text;
 use super::{Case, DEFAULT_MAX_TURNS, Defaults, Dialect, Labels, Mode, Suite, Tier, bad_id, expect, stem, stub};
 use crate::conversation::Message;
 use crate::json::{Json, Value};
+use crate::work::is_over;
 
 const ENVELOPE_KEYS: &[&str] = &["metadata", "cases"];
 const METADATA_KEYS: &[&str] = &[
@@ -61,7 +62,8 @@ pub(super) fn read(path: &str, bytes: &[u8], json: &Json) -> Result<Suite, Suite
     };
     let (tool_name, tier) = reader.metadata(path, metadata);
     let mut lines_by_id = HashMap::new();
-    let read = cases.iter().enumerate().filter_map(|(index, case)| reader.case(case, index, &mut lines_by_id));
+    let read = cases.iter().enumerate().take_while(|_| !is_over());
+    let read = read.filter_map(|(index, case)| reader.case(case, index, &mut lines_by_id));
     let cases: Vec<Head> = read.map(|case| Head::new(case, None)).collect();
     reader.close();
     reader.refuse()?;

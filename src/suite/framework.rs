@@ -24,6 +24,7 @@ use super::{
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
 use crate::json::blocks::{Block, blocks};
 use crate::json::{Json, Value, without_mark};
+use crate::work::is_over;
 
 /// Turns of a dialogue when the case says nothing.
 pub const DEFAULT_TURNS: u32 = 20;
@@ -70,7 +71,7 @@ pub(super) fn read(
     let mut lines_by_id = HashMap::new();
     let mut cases = Vec::new();
     let mut objects = Objects::new(bytes, 1);
-    while let Some(object) = objects.next() {
+    while let Some(object) = objects.next().filter(|_| !is_over()) {
         match object {
             Ok(Object { json, start, bytes }) => {
                 reader.line = Some(json.line);
