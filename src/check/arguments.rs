@@ -10,10 +10,11 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
 use jsonschema_regex::{RepeatedClass, Search};
+use parking_lot::Mutex;
 use regex_automata::util::syntax;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look, Repetition};
 use serde_json::Value;
@@ -258,7 +259,7 @@ impl SchemaPattern {
         let matcher = match read_pattern(source)? {
             Read::Class(class) => Matcher::Class(Box::new(class)),
             Read::Other(hir) => {
-                let compiled = lock(pool).compile(&hir, MAX_PATTERN_BYTES, SEARCH_BYTES);
+                let compiled = pool.lock().compile(&hir, MAX_PATTERN_BYTES, SEARCH_BYTES);
                 let automaton = compiled.map_err(|refused| why_refused(source, refused))?;
                 Matcher::Automaton { automaton: Box::new(automaton), memory: Box::default() }
             }
@@ -277,10 +278,10 @@ impl SchemaPattern {
         }
         let deadline = DEADLINE.get().unwrap_or_else(Deadline::from_now);
         // On another thread it may be in use: then this search works everything out anew.
-        let mut kept = memory.try_lock().ok().and_then(|mut memory| memory.take());
+        let mut kept = memory.try_lock().and_then(|mut memory| memory.take());
         let found = automaton.is_match(&mut kept, text, &deadline);
         if let Some(kept) = kept.filter(|kept| kept.bytes() <= SEARCH_BYTES)
-            && let Ok(mut memory) = memory.try_lock()
+            && let Some(mut memory) = memory.try_lock()
         {
             *memory = Some(kept);
         }
@@ -360,11 +361,6 @@ fn why_refused(source: &str, refused: Refused) -> String {
     }
 }
 
-fn lock(pool: &SharedPool) -> std::sync::MutexGuard<'_, Pool> {
-    // It holds a number.
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn bytes_of_names(value: &Value) -> u64 {
     match value {
         Value::Array(items) => items.iter().map(bytes_of_names).sum(),
@@ -426,7 +422,7 @@ impl<'a> Measure<'a> {
         for pattern in patterns.as_object().into_iter().flat_map(serde_json::Map::keys) {
             // What is no pattern is left to the validator: this may be a property of that name.
             let Ok(Read::Other(hir)) = read_pattern(pattern) else { continue };
-            let compiled = lock(self.pool).compile(&hir, MAX_NAME_PATTERN_BYTES, NAME_SEARCH_BYTES);
+            let compiled = self.pool.lock().compile(&hir, MAX_NAME_PATTERN_BYTES, NAME_SEARCH_BYTES);
             sum += compiled.map_err(|refused| why_refused(pattern, refused))?.bytes() as u64;
         }
         Ok(sum)

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::Resource;
+use parking_lot::Mutex;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -79,7 +80,7 @@ impl Artifacts {
             let traces = Traces { grouper: grouper(&run), resource: resource(), log, after: 0 };
             return Ok(respond(Writing::Traces(Box::new(traces))));
         };
-        let known = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.last.lock().clone();
         let outlining = match known.filter(|outline| outline.run.run_id == run.run_id) {
             Some(outline) => Outlining::Made(outline),
             None => Outlining::Reading(Box::new(Outliner::new(run)), 0),
@@ -137,7 +138,7 @@ impl Beginning {
                 Outlining::Reading(outliner, last.event.sequence)
             } else {
                 let outline = Arc::new(outliner.finish());
-                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&outline));
+                *self.last.lock() = Some(Arc::clone(&outline));
                 Outlining::Made(outline)
             };
             if began.elapsed() > SIGN_OF_LIFE {

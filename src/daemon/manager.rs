@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -659,8 +660,8 @@ impl Manager {
         had_runs
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Control>> {
-        self.controls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Control>> {
+        self.controls.lock()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
 use crate::limits::RESERVED_MEMORY;
@@ -32,7 +32,7 @@ impl Memory {
     /// # Errors
     /// When there is not.
     pub(super) fn has_room(&self) -> Result<(), Short> {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         match *seen {
             Some((at, known)) if at.elapsed() < FRESH => known,
             _ => {

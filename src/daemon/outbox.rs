@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use axum::middleware::Next;
 use bytes::Buf as _;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -82,7 +83,7 @@ impl Default for Outbox {
 impl Outbox {
     fn lock(&self) -> MutexGuard<'_, Lines> {
         // Nothing panics while the lock is held, and everything is whole after every statement.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The agents that a daemon knows by name, and how a name of a run becomes an [`Agent`].
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Agent;
 use super::target::{AllowedTargets, Target, TargetError};
@@ -171,7 +171,7 @@ impl Directory {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         // Nothing panics while the lock is held, and a directory is whole after every statement.
-        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.agents.lock()
     }
 }
 

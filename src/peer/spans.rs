@@ -6,10 +6,11 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
@@ -134,7 +135,7 @@ impl Inbox {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while the lock is held, and everything is whole after every statement.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

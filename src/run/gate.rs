@@ -1,7 +1,9 @@
 //! Watches what comes of the gate of a run, and says when nothing that is left can change it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Done, key_of};
 use crate::event::CaseRef;
@@ -97,7 +99,7 @@ impl GateWatch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -4,8 +4,9 @@
 //! run ends: a verdict that is not stored is none.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{Done, Finished, case_ref};
@@ -94,24 +95,24 @@ impl Journal {
 
     /// Whether every case has its end.
     pub(super) fn is_whole(&self) -> bool {
-        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = self.run.lock();
         run.totals.finished() >= run.totals.total
     }
 
     /// The run as of its newest event.
     pub(super) fn current(&self) -> Run {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.run.lock().clone()
     }
 
     /// How a case stands over its repetitions; `None` when none of them ended.
     pub(super) fn standing(&self, suite: &str, id: &str) -> Option<Standing> {
         let key = (Arc::from(suite), Arc::from(id));
-        self.standings.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+        self.standings.as_ref()?.lock().get(&key).copied()
     }
 
     /// Notes how the suites stand to the tools of today.
     pub(super) fn checked(&self, staleness: Vec<Staleness>) {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = self.run.lock();
         for (suite, staleness) in run.suites.iter_mut().zip(staleness) {
             suite.staleness = Some(staleness);
         }
@@ -119,7 +120,7 @@ impl Journal {
 
     /// Notes what came of comparing the suites with a baseline, for the last event.
     pub(super) fn compared(&self, comparisons: Vec<Option<Comparison>>) {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = self.run.lock();
         for (suite, comparison) in run.suites.iter_mut().zip(comparisons) {
             suite.comparison = comparison;
         }
@@ -127,7 +128,7 @@ impl Journal {
 
     /// Notes what came of the gate, for the last event.
     pub(super) fn gate(&self, gate: Option<GateResult>) {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner).gate = gate;
+        self.run.lock().gate = gate;
     }
 
     /// An event of the run as a whole.
@@ -164,15 +165,15 @@ impl Journal {
 
     async fn write(&self, draft: Draft) -> Result<(), LogClosed> {
         if let Payload::Warning(text) = &draft.payload
-            && self.run.lock().unwrap_or_else(PoisonError::into_inner).warnings.contains(text)
+            && self.run.lock().warnings.contains(text)
         {
             // Said before: by a daemon that is gone, if not by this one.
             return Ok(());
         }
-        self.run.lock().unwrap_or_else(PoisonError::into_inner).apply(&draft.payload);
+        self.run.lock().apply(&draft.payload);
         if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.standings, &draft.payload, &draft.case) {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
-            add(&mut all.lock().unwrap_or_else(PoisonError::into_inner), key, result.standing());
+            add(&mut all.lock(), key, result.standing());
         }
         let room = self.events.room.take(&draft).await;
         self.events.events.send(Waiting { draft, room }).await.map_err(|_| LogClosed)

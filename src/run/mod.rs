@@ -21,9 +21,10 @@ mod scheduler;
 mod script;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -105,7 +106,7 @@ impl Control {
 
     /// Lets the cases in flight end and starts no other.
     pub fn stop(&self, reason: CancelReason) {
-        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.reason.lock();
         // The first reason counts; but one who wants it to end does so whatever its gate says.
         if first.is_none_or(|first| first == CancelReason::Decided) {
             *first = Some(reason);
@@ -153,7 +154,7 @@ impl Control {
     }
 
     fn reason(&self) -> CancelReason {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(CancelReason::User)
+        self.reason.lock().unwrap_or(CancelReason::User)
     }
 
     /// Why cases are not run any more, for people.
@@ -211,7 +212,7 @@ struct Shared {
 impl Shared {
     /// Whether a rule is bent for the first time in this run.
     fn is_news(&self, rule: Leniency) -> bool {
-        self.bent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(rule)
+        self.bent.lock().insert(rule)
     }
 
     /// What the agent costs: by the model that its calls name, else by its card.

@@ -6,9 +6,10 @@
 //! [`watched`].
 
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::work::given_away;
 
@@ -45,8 +46,7 @@ impl Pulse {
 }
 
 fn pulse() -> MutexGuard<'static, Pulse> {
-    // Nothing panics while it is held.
-    PULSE.lock().unwrap_or_else(PoisonError::into_inner)
+    PULSE.lock()
 }
 
 /// How long the process stood still so far, now included. What happens between two looks lost the difference.

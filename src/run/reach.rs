@@ -4,9 +4,10 @@
 //! patience: the clock is that of the run. It runs while at least one of them tries in vain, and begins anew when the agent takes a call.
 //! An agent that takes calls and is slow is never gone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +81,7 @@ impl Reach {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -10,10 +10,11 @@ mod index;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::LogClosed;
@@ -177,7 +178,7 @@ impl Evidence {
     /// how often it was asked then.
     fn place(&self, case: &CaseRef, then: &CaseRef, key: &Key) -> Result<Place, usize> {
         let places = self.index.find(then, key.clone());
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock();
         let times = asked.entry((case.clone(), key.clone())).or_insert(0);
         *times += 1;
         places.get(*times - 1).copied().ok_or(places.len())

@@ -9,9 +9,10 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, setpriority_process};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -173,7 +174,7 @@ impl Pool {
     async fn worker(&self) -> Result<Worker, String> {
         let deadline = Instant::now() + START;
         loop {
-            if let Some(worker) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            if let Some(worker) = self.idle.lock().pop() {
                 return Ok(worker);
             }
             match tokio::time::timeout_at(deadline, self.start()).await {
@@ -206,7 +207,7 @@ impl Pool {
 
     fn give_back(&self, mut worker: Worker) {
         worker.jobs += 1;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         // Those that others made room for are more than there is work for afterwards.
         if worker.jobs < MAX_JOBS && !worker.is_slow && idle.len() < self.workers {
             idle.push(worker);

@@ -6,12 +6,13 @@
 
 use std::io::{self, Read as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 
@@ -137,7 +138,7 @@ impl Process {
         let watch = move || {
             if ends.recv_timeout(READING_CPU * STRETCH) == Err(RecvTimeoutError::Timeout) {
                 // It has ended already, or it does now.
-                let _ = lock(&started).kill();
+                let _ = started.lock().kill();
             }
         };
         std::thread::Builder::new().name("reading".to_owned()).spawn(watch).map_err(failed)?;
@@ -215,7 +216,7 @@ impl Process {
     /// How the process ended, which has closed its pipes.
     fn ended(&self) -> Option<ExitStatus> {
         for _ in 0..100 {
-            if let Some(status) = lock(&self.child).try_wait().ok()? {
+            if let Some(status) = self.child.lock().try_wait().ok()? {
                 return Some(status);
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -226,15 +227,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let mut child = lock(&self.child);
+        let mut child = self.child.lock();
         let _ = child.kill();
         let _ = child.wait();
     }
-}
-
-/// Nothing panics while one of these is held.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One of the places of those who read.
@@ -247,9 +243,8 @@ static TAKEN: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 impl Place {
     fn take() -> Result<Self, ReadError> {
         let is_full = |taken: &mut usize| *taken >= READING_AT_ONCE;
-        let waited = TAKEN.1.wait_timeout_while(lock(&TAKEN.0), PATIENCE, is_full);
-        let (mut taken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() {
+        let mut taken = TAKEN.0.lock();
+        if TAKEN.1.wait_while_for(&mut taken, is_full, PATIENCE).timed_out() {
             return Err(ReadError::Failed("others are read, and their places did not get free".to_owned()));
         }
         *taken += 1;
@@ -259,7 +254,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        *lock(&TAKEN.0) -= 1;
+        *TAKEN.0.lock() -= 1;
         TAKEN.1.notify_one();
     }
 }

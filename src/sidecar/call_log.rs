@@ -7,9 +7,10 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::wire::agent::{Message, Role, part};
@@ -112,7 +113,7 @@ impl LoggedCall {
         let line = Line { event, call: self.call, about: &self.about, end };
         let written = serde_json::to_vec(&line).map_err(io::Error::from).and_then(|mut line| {
             line.push(b'\n');
-            file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+            file.lock().write_all(&line)
         });
         if let Err(error) = written {
             // An agent must not fall over because a disk is full.

@@ -1,9 +1,10 @@
 //! What all calls share: the scripts, the call log, what the agent remembers, and a way to make it leave.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -115,6 +116,6 @@ impl Host {
 
     fn process(&self) -> MutexGuard<'_, Process> {
         // Nothing is left half done under this lock.
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock()
     }
 }

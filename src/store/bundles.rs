@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 
@@ -170,7 +171,7 @@ impl Bundles {
     pub async fn prune(&self, used: HashSet<[u8; 32]>) {
         let (dir, limit, mut used) = (self.dir.clone(), self.limit, used);
         {
-            let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut fresh = self.fresh.lock();
             fresh.retain(|_, came| came.elapsed() < FRESH);
             used.extend(fresh.keys());
         }
@@ -253,7 +254,7 @@ impl Incoming {
         self.file.flush().await.map_err(|source| self.io("writing", source))?;
         self.file.sync_all().await.map_err(|source| self.io("writing", source))?;
         let path = self.path.clone();
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(self.digest, Instant::now());
+        self.fresh.lock().insert(self.digest, Instant::now());
         self.temp.persist(&path).map_err(|error| BundlesError::Io { doing: "keeping", path, source: error.error })
     }
 
@@ -314,7 +315,7 @@ mod tests {
         let newest = put(&bundles, b"cccccc").await;
         bundles.prune(HashSet::from([used, newest])).await;
         assert!(bundles.contains(&unused).await, "it came a moment ago");
-        bundles.fresh.lock().expect("a lock").clear();
+        bundles.fresh.lock().clear();
         bundles.prune(HashSet::from([used, newest])).await;
         assert!(bundles.contains(&used).await && bundles.contains(&newest).await);
         assert!(!bundles.contains(&unused).await);

@@ -1,8 +1,9 @@
 //! A run that goes on: what its log says so far, and the newest of it at hand for whoever follows.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::{BLOCK_BYTES, StoreError, Stored};
@@ -145,6 +146,6 @@ impl Live {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while the lock is held, and everything is whole after every statement.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

@@ -17,9 +17,10 @@ mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -541,7 +542,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 }
 
@@ -647,7 +648,7 @@ impl Ids {
 
     fn next(&self) -> String {
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         *newest = now.max(*newest + 1);
         let mut random = [0; 10];
         random.copy_from_slice(&Uuid::new_v4().as_bytes()[..10]);

@@ -1,9 +1,9 @@
 //! One writer for all runs: whatever waits while a transaction is on its way goes into the next one together.
 
-use std::sync::Mutex;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ impl Writer {
     /// Writes a batch; when this returns, it is stored.
     pub(super) async fn write(&self, batch: Batch) -> Result<(), StoreError> {
         let closed = || StoreError::Database("it is closed".to_owned());
-        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
+        let batches = self.batches.lock().clone().ok_or_else(closed)?;
         let (done, stored) = oneshot::channel();
         batches.send((batch, done)).await.map_err(|_| closed())?;
         stored.await.map_err(|_| closed())?
@@ -56,7 +56,7 @@ impl Writer {
 
     /// Writes what waits, and ends.
     pub(super) async fn close(&self) {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.batches.lock().take();
         if let Some(task) = self.task.lock().await.take() {
             let _ = task.await;
         }

@@ -3,8 +3,8 @@
 //! They follow the spans that a receiver took, on a way of their own: a receiver of logs that is slow or down holds up no span. What
 //! has no room is dropped, and counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
@@ -14,6 +14,7 @@ use opentelemetry_otlp::LogExporter;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{LogBatch, LogExporter as _, SdkLogRecord, SdkLogger, SdkLoggerProvider};
 use opentelemetry_sdk::trace::SpanData;
+use parking_lot::Mutex;
 use serde_json::Value as Json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -115,7 +116,7 @@ impl Records {
 
     /// Ends; what still waits is lost.
     pub(super) async fn close(&self) {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         if let Some(task) = task {
             task.abort();
             let _ = task.await;

@@ -1,6 +1,5 @@
 //! Scripts that stand before and after a case, and before and after a run.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -235,7 +234,7 @@ pub(in crate::run) async fn before_run(
 /// Why it failed.
 pub(in crate::run) async fn after_run(shared: &Shared, hook: &ScriptRef, data: Passed) -> Result<(), String> {
     let results = shared.results.as_ref().map(|results| {
-        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut results = results.lock();
         std::mem::take(&mut *results).told
     });
     let arguments = (|| Ok(vec![to_raw_value(&results.unwrap_or_default())?, data.unwrap_or(null()?)]))();
@@ -245,7 +244,7 @@ pub(in crate::run) async fn after_run(shared: &Shared, hook: &ScriptRef, data: P
 /// Keeps a result for the script after the run.
 pub(in crate::run) fn keep(shared: &Shared, case: &CaseRef, result: &CaseResult) {
     if let Some(results) = &shared.results {
-        results.lock().unwrap_or_else(PoisonError::into_inner).keep(case, result);
+        results.lock().keep(case, result);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Does what scripts ask for: calls agents, and has validators judge.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -304,7 +304,7 @@ impl<'a> Host<'a> {
         if names.contains(&id) || (names.into_iter().any(is_named) && !others_have_it()) {
             return Ok(Arc::new(tested.clone()));
         }
-        let others = || self.shared.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = || self.shared.others.lock();
         if let Some(callee) = others().get(id) {
             return Ok(Arc::clone(callee));
         }

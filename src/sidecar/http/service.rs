@@ -6,11 +6,12 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
+use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -82,7 +83,7 @@ impl Service {
             let why = format!("{} is not asked: {why}", self.adapter.client.url());
             with_reason(Code::FailedPrecondition, CASE_UNSUPPORTED, &why)
         })?;
-        let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).is_new(&start.invocation_id);
+        let is_new = self.known.lock().is_new(&start.invocation_id);
         if is_new { Ok(question) } else { Err(known(&start.invocation_id)) }
     }
 }
