@@ -14,8 +14,8 @@ pub mod blocks;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
-/// Most values of a text that is only checked: what is made of it later has to fit somewhere.
-pub const MAX_CHECKED: usize = 1_000_000;
+use crate::limits::{FILE_VALUES, VALUES};
+
 /// Arrays and objects nested deeper than this are refused: the parser recurses, and its input is hostile.
 pub const MAX_DEPTH: usize = 128;
 
@@ -82,9 +82,18 @@ impl Json {
     /// Parses a text that is one JSON value with nothing but white space around it (RFC 8259).
     ///
     /// # Errors
-    /// When the text is not JSON, writes a key twice in one object, or nests deeper than [`MAX_DEPTH`].
+    /// When the text is not JSON, writes a key twice in one object, nests deeper than [`MAX_DEPTH`], or holds more than
+    /// [`VALUES`] values.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: None }.document()
+        Parser::new(text, VALUES).document()
+    }
+
+    /// Like [`Json::parse`] for a file with very many values, such as a result of all cases.
+    ///
+    /// # Errors
+    /// As [`Json::parse`], but only when it holds more than [`FILE_VALUES`] values.
+    pub fn parse_file(text: &str) -> Result<Self, ParseError> {
+        Parser::new(text, FILE_VALUES).document()
     }
 
     /// Like [`Json::parse`] for a text that begins on line `line` of something larger.
@@ -92,7 +101,7 @@ impl Json {
     /// # Errors
     /// As [`Json::parse`].
     pub fn parse_from_line(text: &str, line: u32) -> Result<Self, ParseError> {
-        Parser { text, pos: 0, line, line_start: 0, spans: None, checks: None }.document()
+        Parser { line, ..Parser::new(text, VALUES) }.document()
     }
 
     /// Parses the value that a text begins with, whatever stands behind it, and says how many bytes it has, white space before
@@ -101,7 +110,7 @@ impl Json {
     /// # Errors
     /// As [`Json::parse`].
     pub fn parse_beginning(text: &str) -> Result<(Self, usize), ParseError> {
-        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: None };
+        let mut parser = Parser::new(text, VALUES);
         parser.skip_space();
         let value = parser.value(0)?;
         Ok((value, parser.pos))
@@ -111,10 +120,17 @@ impl Json {
     /// takes fifty times its size.
     ///
     /// # Errors
-    /// As [`Json::parse`], and when it holds more than [`MAX_CHECKED`] values.
+    /// As [`Json::parse`].
     pub fn check(text: &str) -> Result<(), ParseError> {
-        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: None, checks: Some(MAX_CHECKED) };
-        parser.document().map(|_| ())
+        Parser { is_check: true, ..Parser::new(text, VALUES) }.document().map(|_| ())
+    }
+
+    /// Says whether a text is JSON, however many values it holds: nothing is made of it.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn validate(text: &str) -> Result<(), ParseError> {
+        Parser { is_check: true, ..Parser::new(text, usize::MAX) }.document().map(|_| ())
     }
 
     /// Like [`Json::parse`], and says where each value stands.
@@ -122,7 +138,7 @@ impl Json {
     /// # Errors
     /// As [`Json::parse`].
     pub fn parse_with_spans(text: &str) -> Result<(Self, Spans), ParseError> {
-        let mut parser = Parser { text, pos: 0, line: 1, line_start: 0, spans: Some(Vec::new()), checks: None };
+        let mut parser = Parser { spans: Some(Vec::new()), ..Parser::new(text, VALUES) };
         let json = parser.document()?;
         Ok((json, parser.spans.and_then(|mut spans| spans.pop()).unwrap_or_default()))
     }
@@ -191,6 +207,16 @@ impl Json {
             Value::String(_) => "a text",
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
+        }
+    }
+
+    /// How many values it holds, itself included.
+    #[must_use]
+    pub fn values(&self) -> usize {
+        1 + match &self.value {
+            Value::Array(items) => items.iter().map(Self::values).sum(),
+            Value::Object(members) => members.iter().map(|(_, value)| value.values()).sum::<usize>(),
+            _ => 0,
         }
     }
 
@@ -356,8 +382,12 @@ struct Parser<'a> {
     line_start: usize,
     /// Spans of the values that are read and not yet part of a larger one, if anybody wants them.
     spans: Option<Vec<Spans>>,
-    /// Values that may still come, if nothing is made of them.
-    checks: Option<usize>,
+    /// Values that there may be.
+    most: usize,
+    /// Values that may still come.
+    left: usize,
+    /// Nothing is made of them.
+    is_check: bool,
 }
 
 /// A place in the text.
@@ -368,7 +398,11 @@ struct Mark {
     line_start: usize,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    const fn new(text: &'a str, most: usize) -> Self {
+        Self { text, pos: 0, line: 1, line_start: 0, spans: None, most, left: most, is_check: false }
+    }
+
     fn document(&mut self) -> Result<Json, ParseError> {
         self.skip_space();
         let value = self.value(0)?;
@@ -423,11 +457,10 @@ impl Parser<'_> {
         if depth > MAX_DEPTH {
             return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
-        match self.checks {
-            Some(0) => return Err(self.error(format!("there are more than {MAX_CHECKED} values"))),
-            Some(left) => self.checks = Some(left - 1),
-            None => {}
-        }
+        let Some(left) = self.left.checked_sub(1) else {
+            return Err(self.error(format!("there are more than {} values", self.most)));
+        };
+        self.left = left;
         let line = self.line;
         let start = self.pos;
         let outer = self.spans.as_ref().map_or(0, Vec::len);
@@ -513,7 +546,7 @@ impl Parser<'_> {
         }
         loop {
             let item = self.value(depth + 1)?;
-            if self.checks.is_none() {
+            if !self.is_check {
                 items.push(item);
             }
             self.skip_space();
@@ -550,7 +583,7 @@ impl Parser<'_> {
             }
             self.digits()?;
         }
-        Ok(if self.checks.is_some() { String::new() } else { self.text[start..self.pos].to_owned() })
+        Ok(if self.is_check { String::new() } else { self.text[start..self.pos].to_owned() })
     }
 
     fn digits(&mut self) -> Result<(), ParseError> {
@@ -665,8 +698,8 @@ mod tests {
             assert_eq!(Json::check(text).err(), Json::parse(text).err(), "{text}");
         }
         let many = |values: usize| format!("[{}1]", "1,".repeat(values - 2));
-        assert!(Json::check(&many(MAX_CHECKED)).is_ok());
-        let error = Json::check(&many(MAX_CHECKED + 1)).expect_err("too many");
+        assert!(Json::check(&many(VALUES)).is_ok());
+        let error = Json::check(&many(VALUES + 1)).expect_err("too many");
         assert_eq!(error.message, "there are more than 1000000 values");
     }
 

@@ -262,8 +262,8 @@ impl<'a> Subject<'a> {
             Assertion::MaxToolCalls(limit) => {
                 one(count(called.len()) <= *limit, || format!("{} tool calls, more than {limit}", called.len()))
             }
-            Assertion::JsonValid => match Json::parse(response) {
-                Ok(_) => one(true, String::new),
+            Assertion::JsonValid => match Json::validate(response) {
+                Ok(()) => one(true, String::new),
                 Err(error) => {
                     let step = Step::of(false, || format!("the response is not JSON: {error}"));
                     Box::new(std::iter::once(self.telling(step, || near::beginning(response, RESPONSE))))

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::manager::Manager;
-use super::open::{read_suite, with_bundle};
-use super::status::{of_bundles, of_create, of_store, of_wire};
+use super::open::read_suite;
+use super::status::{of_create, of_store, of_wire};
+use super::turns::Party;
 use crate::bundle::Bundle;
 use crate::event::{Payload, Run, RunEvent};
 use crate::report::history::History;
@@ -26,10 +27,14 @@ type Lines = Box<dyn Iterator<Item = Result<pb::GetHistoryResponse, Status>> + S
 pub(super) type Responses = tokio_stream::Iter<Lines>;
 
 /// Looks up what was said, and what the suite asserts, and gives the cases as they are read.
-pub(super) async fn history(manager: &Manager, request: pb::GetHistoryRequest) -> Result<Responses, Status> {
+pub(super) async fn history(
+    manager: &Manager,
+    client: Option<Party>,
+    request: pb::GetHistoryRequest,
+) -> Result<Responses, Status> {
     let run = manager.store().run(&request.run_id).await.map_err(|error| of_store(&error))?;
     let (suite, verdict) = verdict(manager, &request).await?;
-    let case = case(manager, &run, suite, request.case_id.clone()).await?;
+    let case = case(manager, client, &run, suite, request.case_id.clone()).await?;
     let history = History::new(case, verdict).ok_or_else(|| {
         let problem = format!("{:?} is no dialogue: it already is a case with its history", request.case_id);
         of_wire(&WireError::new("case_id", problem))
@@ -68,8 +73,13 @@ async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(
 }
 
 /// The case as its suite has it: the bundle of the run is kept as long as the run.
-async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Result<Case, Status> {
-    let packed = manager.bundles().file(&run.spec.bundle).await.map_err(|error| of_bundles(&error))?;
+async fn case(
+    manager: &Manager,
+    client: Option<Party>,
+    run: &Run,
+    suite: Arc<str>,
+    id: String,
+) -> Result<Case, Status> {
     let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
     let find = move |packed: &Arc<File>| {
         let bundle = Bundle::open(packed).ok()?;
@@ -79,6 +89,6 @@ async fn case(manager: &Manager, run: &Run, suite: Arc<str>, id: String) -> Resu
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };
-    let found = with_bundle(packed, find).await.map_err(|error| of_create(&error))?;
+    let found = manager.read_in_bundle(client, &run.spec, find).await.map_err(|error| of_create(&error))?;
     found.ok_or_else(|| Status::internal("the bundle of the run does not hold the case any more"))
 }

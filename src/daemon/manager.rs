@@ -1,6 +1,7 @@
 //! Accepts runs, lets only a few of them go at a time, and ends them all when the daemon stops.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -143,7 +144,7 @@ pub enum CreateError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There is no room to open its bundle now.
-    #[error("the daemon has too many bundles open; try again when a run is over")]
+    #[error("the daemon opens other bundles, or has too many open; try again when a run is over")]
     Busy,
     /// Too many runs wait.
     #[error(
@@ -288,8 +289,8 @@ impl Manager {
         }
         let held = self.hold(&spec, &parties).ok_or(CreateError::SpecsFull)?;
         // Only for room: however long its own bundle takes, others are not in its way.
-        let room = tokio::time::timeout(PATIENCE, self.room_for(&spec, &parties)).await;
-        let parts = self.assemble(&spec, room.unwrap_or(Err(CreateError::Busy))?).await?;
+        let opening = self.room_soon(&spec, &parties).await?;
+        let parts = self.assemble(&spec, opening).await?;
         let plan = &parts.plan;
         if spec.strict {
             // Not when a run goes on after a restart: it was accepted.
@@ -352,6 +353,26 @@ impl Manager {
         let room = self.room.take(parties, kib(size) + 1).await;
         let turn = self.opening.take(parties, 1).await;
         Ok(Opening { room, turn })
+    }
+
+    /// The same for somebody who waits for an answer.
+    async fn room_soon(&self, spec: &RunSpec, parties: &Arc<[Party]>) -> Result<Opening, CreateError> {
+        let room = tokio::time::timeout(PATIENCE, self.room_for(spec, parties)).await;
+        room.unwrap_or(Err(CreateError::Busy))
+    }
+
+    /// Reads something in the bundle of a run, for a client.
+    ///
+    /// # Errors
+    /// When there is no room to open it, it is not here, or reading takes too long.
+    pub(super) async fn read_in_bundle<T: Send + 'static>(
+        &self,
+        client: Option<Party>,
+        spec: &RunSpec,
+        read: impl FnOnce(&Arc<File>) -> T + Send + 'static,
+    ) -> Result<T, CreateError> {
+        let _opening = self.room_soon(spec, &Party::of_run(client, spec)).await?;
+        with_bundle(self.bundles.file(&spec.bundle).await?, read).await
     }
 
     /// Everything that a run needs besides itself, for one that was accepted: it waits as long as it takes.

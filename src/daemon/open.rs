@@ -173,7 +173,7 @@ pub(super) struct Opened {
 
 fn read_baseline(bytes: &[u8]) -> Result<Vec<Baseline>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    Baseline::read(&Json::parse(text).map_err(|error| error.to_string())?)
+    Baseline::read(&Json::parse_file(text).map_err(|error| error.to_string())?)
 }
 
 /// The snapshot that a bundle holds, if it does.

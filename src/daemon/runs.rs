@@ -213,7 +213,8 @@ impl RunService for Runs {
         &self,
         request: Request<pb::GetHistoryRequest>,
     ) -> Result<Response<Self::GetHistoryStream>, Status> {
-        history::history(&self.manager, request.into_inner()).await.map(Response::new)
+        let client = client_of(request.extensions());
+        history::history(&self.manager, client, request.into_inner()).await.map(Response::new)
     }
 
     type GenerateCasesStream = generate::Responses;

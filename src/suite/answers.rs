@@ -19,7 +19,7 @@ impl Answers {
     /// # Errors
     /// When it is not what [`Answers::write`] writes.
     pub fn read(path: &str, bytes: &[u8]) -> Result<Self, SuiteErrors> {
-        let json = parse_json(path, bytes)?;
+        let json = parse_json(path, bytes, Json::parse_file)?;
         let refuse = |line: u32, message: String| {
             let hint = "take it away and run with --update-snapshots to store the answers anew";
             of_file(path, line, message, Some(hint.to_owned()))

@@ -14,6 +14,7 @@ use regex_automata::{Input, MatchKind};
 use regex_syntax::hir::Hir;
 
 use super::pattern::CPU_LIMIT;
+use crate::limits::SUITE_VALUES;
 use crate::work::{cpu_time, is_over};
 
 /// Memory for the states of one search, in bytes. What does not fit is forgotten and worked out again. An automaton of
@@ -125,13 +126,14 @@ impl Automaton {
     }
 }
 
-/// What patterns that are kept together may take: 64 MiB in all. Each takes what it has in memory. One that is refused
+/// What suites that are kept together may take: [`SUITE_VALUES`] values of JSON, and 64 MiB for patterns. Each pattern takes what it has in memory. One that is refused
 /// for its size takes what it was allowed, because that is what was spent on it.
 ///
 /// It bounds the time, too: compiling that much takes some seconds.
 #[derive(Debug)]
 pub struct Pool {
     left: usize,
+    values: usize,
 }
 
 impl Default for Pool {
@@ -143,13 +145,20 @@ impl Default for Pool {
 impl Pool {
     /// One of so many bytes.
     pub(crate) const fn of(bytes: usize) -> Self {
-        Self { left: bytes }
+        Self { left: bytes, values: SUITE_VALUES }
     }
 
     /// Takes so many bytes; if there are not so many, nothing is left for anybody.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Takes so many values of JSON; false: there are not so many.
+    pub(super) fn take_values(&mut self, values: usize) -> bool {
+        let left = self.values.checked_sub(values);
+        self.values = left.unwrap_or(0);
         left.is_some()
     }
 

@@ -270,6 +270,22 @@ faq.golden.json, line 5, case "b", expect.maxTokens: must be a number, not a lis
         assert_eq!(errors(text).join("\n"), expected);
     }
 
+    /// A text of JSON takes many times its size when it is held.
+    #[test]
+    fn suites_hold_only_so_many_values() {
+        let many = "1,".repeat(1_000_000);
+        let contract = format!("[{{\"id\": \"a\", \"x\": [{many}{many}1]}}]");
+        let refused = "faq.golden.json: the suites that are held hold more than 2000000 values; cases in .jsonl files of \
+                       more than 8 MiB are not held";
+        assert_eq!(errors(&contract), [refused]);
+        let line = format!("{{\"id\": \"a\", \"x\": [{}1]}}\n", &many[..1_800_000]);
+        let lines = parse("faq.jsonl", line.repeat(3).as_bytes(), &Defaults::default()).unwrap_err().0;
+        assert!(lines.iter().any(|error| error.message.contains("more than 2000000 values")), "{lines:?}");
+        let line = format!("{{\"id\": \"a\", \"x\": [{many}1]}}\n");
+        let one = parse("faq.jsonl", line.as_bytes(), &Defaults::default()).unwrap_err().to_string();
+        assert!(one.contains("not JSON: column") && one.contains("more than 1000000 values"), "{one}");
+    }
+
     #[test]
     fn odd_keys_are_warnings() {
         let text = r#"{"metadata": {"toolname": "x", "tier": "silver"}, "cases": [{"id": "a", "owner": 1, "input": {"text": ""}}]}"#;

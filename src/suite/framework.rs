@@ -20,6 +20,7 @@ use super::text::Text;
 use super::timeout::Timeout;
 use super::{
     Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, bad_id, of_file, stem,
+    too_many_values,
 };
 use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
 use crate::json::blocks::{Block, blocks};
@@ -79,6 +80,10 @@ pub(super) fn read(
                 if again.is_some() {
                     // Its patterns are not kept, so each case has all the room.
                     reader.pool = Pool::default();
+                }
+                if !reader.pool.take_values(json.values()) {
+                    reader.push_error(json.line, None, too_many_values(), None);
+                    break;
                 }
                 let case = reader.framework_case(&json, &mut lines_by_id, defaults);
                 cases.extend(case.map(|case| Head::new(case, again.map(|_| (start, bytes)))));

@@ -29,7 +29,8 @@ pub mod timeout;
 pub mod times;
 
 use crate::conversation::{JsonText, Message};
-use crate::json::{Json, Value, without_mark};
+use crate::json::{Json, ParseError, Value, without_mark};
+use crate::limits::SUITE_VALUES;
 use assertion::Assertion;
 use automaton::Pool;
 use cases::{Extras, Head};
@@ -380,7 +381,13 @@ pub fn parse(path: &str, bytes: &[u8], defaults: &Defaults) -> Result<Suite, Sui
 pub fn parse_among(path: &str, bytes: &[u8], defaults: &Defaults, pool: &mut Pool) -> Result<Suite, SuiteErrors> {
     match Dialect::of(path) {
         Dialect::Framework => framework::read(path, bytes, None, defaults, pool),
-        Dialect::Contract => contract::read(path, bytes, &parse_json(path, bytes)?),
+        Dialect::Contract => {
+            let json = parse_json(path, bytes, Json::parse_file)?;
+            if !pool.take_values(json.values()) {
+                return Err(of_file(path, 0, too_many_values(), None));
+            }
+            contract::read(path, bytes, &json)
+        }
     }
 }
 
@@ -407,17 +414,28 @@ pub fn read(path: &str, text: &Text, defaults: &Defaults, pool: &mut Pool) -> Re
 /// # Errors
 /// When it is no JSON object.
 pub fn parse_data(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
-    let json = parse_json(path, bytes)?;
+    let json = parse_json(path, bytes, Json::parse)?;
     match json.value {
         Value::Object(_) => Ok(json),
         _ => Err(of_file(path, json.line, format!("must be an object of values, not {}", json.kind()), None)),
     }
 }
 
-fn parse_json(path: &str, bytes: &[u8]) -> Result<Json, SuiteErrors> {
+/// There is no room for the values of a suite.
+fn too_many_values() -> String {
+    format!(
+        "the suites that are held hold more than {SUITE_VALUES} values; cases in .jsonl files of more than 8 MiB are not held"
+    )
+}
+
+fn parse_json(
+    path: &str,
+    bytes: &[u8],
+    parse: impl FnOnce(&str) -> Result<Json, ParseError>,
+) -> Result<Json, SuiteErrors> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| of_file(path, 0, "the file is not UTF-8 text".to_owned(), None))?;
-    Json::parse(without_mark(text)).map_err(|error| {
+    parse(without_mark(text)).map_err(|error| {
         let message = format!("not JSON: column {}: {}", error.column, error.message);
         of_file(path, error.line, message, None)
     })

@@ -57,7 +57,7 @@ fn read(path: &Path, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
 
 /// A result without the suites that are no part of this run: see [`earlier`].
 fn of_these(text: &str, suites: &[Suite]) -> Result<Vec<u8>, String> {
-    let json = Json::parse(text).map_err(|error| format!("it is no result: {error}"))?;
+    let json = Json::parse_file(text).map_err(|error| format!("it is no result: {error}"))?;
     let baselines = Baseline::read(&json)?;
     let paths: Vec<&str> = baselines.iter().map(|baseline| baseline.setting.path.as_str()).collect();
     let kept = earlier::may_be_of(&paths, suites);
@@ -85,7 +85,7 @@ impl Found {
     }
 
     fn of(text: String) -> Option<Self> {
-        let json = Json::parse(&text).ok()?;
+        let json = Json::parse_file(&text).ok()?;
         let [baseline] = <[Baseline; 1]>::try_from(Baseline::read(&json).ok()?).ok()?;
         let agent = json.get("agentId").and_then(Json::as_str).map(str::to_owned);
         let is_partial = matches!(json.get("partial").map(|partial| &partial.value), Some(Value::Bool(true)));

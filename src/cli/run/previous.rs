@@ -122,7 +122,8 @@ async fn from_daemon(client: &Client, run: &str) -> Result<Vec<Earlier>, CliErro
 fn from_file(path: &Path) -> Result<Vec<Earlier>, CliError> {
     let refuse = |why: String| CliError::new(Exit::Usage, format!("--failed {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let json = Json::parse(without_mark(&text)).map_err(|error| refuse(format!("it is no result file: {error}")))?;
+    let json =
+        Json::parse_file(without_mark(&text)).map_err(|error| refuse(format!("it is no result file: {error}")))?;
     let suites = json.get("suites").and_then(Json::as_array).unwrap_or(std::slice::from_ref(&json));
     let read = |suite: &Json| {
         let text = |of: Option<&Json>| of.and_then(Json::as_str).unwrap_or_default().to_owned();
