@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+use super::runs::page_size;
 use super::status::{of_describe, of_directory, of_store, of_wire};
 use crate::peer::directory::{Directory, Known};
 use crate::store::Store;
@@ -20,6 +21,8 @@ use crate::wire::value::{WireError, duration_to_proto};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Agents on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 100;
+/// Most agents on a page.
+const MAX_PAGE: usize = 1_000;
 
 pub(super) struct Agents {
     directory: Arc<Directory>,
@@ -87,8 +90,7 @@ impl AgentRegistryService for Agents {
         request: Request<pb::ListAgentsRequest>,
     ) -> Result<Response<pb::ListAgentsResponse>, Status> {
         let request = request.into_inner();
-        let size = usize::try_from(request.page_size).unwrap_or(0);
-        let size = if size == 0 { DEFAULT_PAGE } else { size.min(1000) };
+        let size = page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?;
         let all = self.directory.list();
         let mut rest = all.iter().filter(|known| known.agent.name > request.page_token);
         let agents: Vec<pb::Agent> = rest.by_ref().take(size).map(agent_to_proto).collect();

@@ -143,7 +143,7 @@ impl RunService for Runs {
 
     async fn list_runs(&self, request: Request<pb::ListRunsRequest>) -> Result<Response<pb::ListRunsResponse>, Status> {
         let request = request.into_inner();
-        let size = page_size(request.page_size).map_err(|error| of_wire(&error))?;
+        let size = page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?;
         let filter = Filter {
             states: states_from_proto(&request.states).map_err(|error| of_wire(&error))?,
             before: some_text(request.page_token),
@@ -200,7 +200,7 @@ impl RunService for Runs {
         request: Request<pb::ListVerdictsRequest>,
     ) -> Result<Response<pb::ListVerdictsResponse>, Status> {
         let request = request.into_inner();
-        let size = page_size(request.page_size).map_err(|error| of_wire(&error))?;
+        let size = page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?;
         let suite = some_text(request.suite);
         let rows = self.manager.store().history(&request.case_id, suite.as_deref(), size).await;
         let rows = rows.map_err(|error| of_store(&error))?;
@@ -243,11 +243,12 @@ async fn to_its_end<T: Send + 'static>(act: impl Future<Output = T> + Send + 'st
     tokio::spawn(act).await.map_err(|_| Status::internal("the daemon failed while it did this"))
 }
 
-fn page_size(asked: i32) -> Result<usize, WireError> {
+/// How many entries a page has, if the client asks for so many: `default` if it does not say, and at most `most`.
+pub(super) fn page_size(asked: i32, default: usize, most: usize) -> Result<usize, Status> {
     match usize::try_from(asked) {
-        Ok(0) => Ok(DEFAULT_PAGE),
-        Ok(size) => Ok(size.min(MAX_PAGE)),
-        Err(_) => Err(WireError::new("page_size", "must not be negative")),
+        Ok(0) => Ok(default),
+        Ok(size) => Ok(size.min(most)),
+        Err(_) => Err(of_wire(&WireError::new("page_size", "must not be negative"))),
     }
 }
 

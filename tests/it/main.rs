@@ -59,6 +59,7 @@ mod processes;
 mod programs;
 mod python;
 mod reflection;
+mod registry;
 mod replays;
 mod reports;
 mod same_name;
