@@ -95,6 +95,25 @@ impl Message {
             .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
             .collect()
     }
+
+    /// An address in it that names a file.
+    #[must_use]
+    pub fn address_of_a_file(&self) -> Option<&str> {
+        self.parts.iter().find_map(|part| match part {
+            Part::Blob(Blob { source: Source::Uri(uri), .. }) if names_a_file(uri) => Some(uri.as_str()),
+            _ => None,
+        })
+    }
+}
+
+/// Whether an address names a file, as those read it who fetch it. No agent is handed one: it would read a file of the
+/// machine that it runs on, for whoever wrote the address.
+#[must_use]
+pub fn names_a_file(address: &str) -> bool {
+    // Blanks and control characters before an address do not count, and tabs and ends of lines nowhere.
+    let counts = |c: &char| !matches!(c, '\t' | '\r' | '\n');
+    let mut said = address.trim_start_matches(|c: char| c.is_whitespace() || c.is_control()).chars().filter(counts);
+    "file:".chars().all(|c| said.next().is_some_and(|other| other.eq_ignore_ascii_case(&c)))
 }
 
 /// A part of a [`Message`].

@@ -26,6 +26,7 @@ use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 use crate::wire::party::{Input, NextInput};
+use crate::wire::value::shorten;
 use crate::work::{JSON_MEMORY, Undecided, in_place};
 
 /// What a dialogue needs to know of its case.
@@ -301,6 +302,7 @@ async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadli
         },
         None => live_input(case, &asked, &belongs).await,
     };
+    let input = input.and_then(without_files);
     let (said, usage) = match &input {
         Ok(Input { message, is_last, reasoning, usage }) => {
             (Said::Input { message: message.clone(), is_last: *is_last, reasoning: reasoning.clone() }, *usage)
@@ -329,6 +331,17 @@ async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, belongs: &Belongs) 
             error: format!("timeout after {}", case.started.timeout.written),
         },
     })
+}
+
+/// What the simulator said, unless it names a file: what comes from it is handed on to the agent.
+fn without_files(input: Input) -> Result<Input, Ending> {
+    match input.message.as_ref().and_then(Message::address_of_a_file) {
+        None => Ok(input),
+        Some(address) => {
+            let address = shorten(address);
+            Err(simulator_error(&format!("it names a file, which no agent is told to read: {address:?}")))
+        }
+    }
 }
 
 fn simulator_error(why: &str) -> Ending {

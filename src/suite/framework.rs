@@ -22,7 +22,7 @@ use super::{
     Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, bad_id, of_file, stem,
     too_many_values,
 };
-use crate::conversation::{Blob, JsonText, Message, Part, Role, Source};
+use crate::conversation::{Blob, JsonText, Message, Part, Role, Source, names_a_file};
 use crate::json::blocks::{Block, blocks};
 use crate::json::{Json, Value, without_mark};
 use crate::work::is_over;
@@ -585,6 +585,11 @@ impl Reader<'_> {
             return None;
         };
         let (source, ending) = match source.strip_prefix("file:") {
+            None if names_a_file(source) => {
+                let message = format!("names a file, which begins with `file:` and not as {source:?} does");
+                self.error(json.line, format_args!("{field}.source"), message, None);
+                return None;
+            }
             None => (Source::Uri(source.to_owned()), None),
             Some(file) => match plain_path(file.strip_prefix("//").unwrap_or(file), self.files_outside) {
                 Ok(path) => {

@@ -7,6 +7,7 @@ use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServ
 use forge::wire::agent::invoke_request::Frame;
 use forge::wire::agent::invoke_response::Event;
 use forge::wire::agent::part::Content;
+use forge::wire::agent::simulator_server::{Simulator, SimulatorServer};
 use sha2::{Digest as _, Sha256};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
@@ -160,5 +161,76 @@ fn files_of_a_case() {
         let lines = std::fs::read_to_string(place.path().join("out.jsonl")).expect("lines");
         let sent = lines.matches("text/plain secret.txt 9 inline true").count();
         assert_eq!(sent, if name == "bad.jsonl" { 1 } else { 3 }, "{lines}");
+    }
+}
+
+/// Says a picture at an address, which each of its cases has in its id: `ADDRESSES` by their places.
+struct Painter;
+
+/// What a simulated user sends, and whether an agent may be told.
+const ADDRESSES: [(&str, bool); 6] = [
+    ("file:///etc/passwd", false),
+    ("FILE:/etc/passwd", false),
+    (" \u{1}fi\tle\n:///etc/passwd", false),
+    ("https://example.com/file:x.png", true),
+    ("files:x", true),
+    ("data:image/png;base64,AAAA", true),
+];
+
+#[tonic::async_trait]
+impl Simulator for Painter {
+    async fn next_input(
+        &self,
+        request: Request<pb::NextInputRequest>,
+    ) -> Result<Response<pb::NextInputResponse>, Status> {
+        let case_id = request.into_inner().context.unwrap_or_default().case_id;
+        let (address, _) = ADDRESSES[case_id.parse::<usize>().map_err(|_| Status::not_found("a case"))?];
+        let source = Some(pb::blob::Source::Uri(address.to_owned()));
+        let blob = Content::Blob(pb::Blob { source, media_type: "image/png".to_owned(), ..pb::Blob::default() });
+        let parts = [Content::Text("Look.".to_owned()), blob].map(|content| pb::Part { content: Some(content) });
+        let input = Some(pb::Message { parts: parts.to_vec(), ..pb::Message::default() });
+        Ok(Response::new(pb::NextInputResponse { input, ..pb::NextInputResponse::default() }))
+    }
+}
+
+/// A simulated user does not make an agent read files of the machine that it runs on.
+#[test]
+fn no_address_of_a_file_is_handed_on() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let place = Place::new();
+    let agent = clerk(&runtime, &[]);
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+    let user = format!("user=grpc://{}", listener.local_addr().expect("an address"));
+    let server = tonic::transport::Server::builder().add_service(SimulatorServer::new(Painter));
+    runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let case = |n| {
+        format!(
+            r#"{{"id": "{n}", "input": "Hi", "simulator": {{"use": "user"}}, "max_turns": 2,
+                "checkpoints": [{{"id": "told", "assertion": {{"type": "contains", "value": "image/png"}}}}]}}"#
+        )
+        .replace('\n', " ")
+    };
+    place.write("d.jsonl", &(0..ADDRESSES.len()).map(case).collect::<Vec<_>>().join("\n"));
+    let ended = place.run(&["run", "d.jsonl", "-n", &agent, "--agent", &user, "-o", "r.jsonl"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let text = std::fs::read_to_string(place.path().join("r.jsonl")).expect("lines");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (n, (address, may_be_told)) in ADDRESSES.into_iter().enumerate() {
+        let id = n.to_string();
+        let line = lines.iter().find(|line| line["id"] == *id || line["case_id"] == *id);
+        let line = line.unwrap_or_else(|| panic!("{id}: {text}"));
+        let (outcome, blame) = if may_be_told { ("passed", None) } else { ("errored", Some("simulator")) };
+        assert_eq!((line["outcome"].as_str(), line["blame"].as_str()), (Some(outcome), blame), "{address:?}: {line}");
+        let error = "simulator error: it names a file, which no agent is told to read: ";
+        assert_eq!(line.to_string().contains(error), !may_be_told, "{address:?}: {line}");
+    }
+
+    // Nor does a suite that writes such an address in a way of its own.
+    for address in ["FILE:///etc/passwd", " file:///etc/passwd", "fi\\tle:///etc/passwd"] {
+        let message = format!(r#"{{"role": "user", "content": [{{"type": "image", "source": "{address}"}}]}}"#);
+        place.write("bad.jsonl", &format!(r#"{{"id": "bad", "messages": [{message}]}}"#));
+        let ended = place.run(&["run", "bad.jsonl", "-n", &agent]);
+        assert_eq!(ended.code, Some(2), "{address}: {}{}", ended.stdout, ended.stderr);
     }
 }
