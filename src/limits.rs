@@ -201,7 +201,7 @@ limits! {
         "who follows a run is a moment behind it",
         "older ones are read from the store";
     WAITING_FOR_CLIENTS: usize = 128 << 20, bytes;
-        "answers about runs that clients have not taken, and what is read ahead for them",
+        "answers that clients have not taken, and what is read ahead for them",
         "who reads takes his within milliseconds",
         "those that nobody takes end with `RESOURCE_EXHAUSTED`, first those of the client that has the most; who asks again with the number of his last event misses nothing";
     OPEN_REPORTS: usize = 32, count;
@@ -221,9 +221,13 @@ limits! {
         "it is held as long as a run is not over, and usual requests have some hundred bytes",
         "new runs are refused with `RESOURCE_EXHAUSTED`";
     LIST_BYTES: usize = 1 << 20, bytes;
-        "the heads of runs on a page of a list, one head besides",
+        "the heads of runs, or the agents, on a page of a list, one of them besides",
         "a list is read by people, and the next page is a call away",
         "the page ends, and says where the next one begins";
+    DESCRIPTIONS_BYTES: usize = 64 << 20, bytes;
+        "what the agents that the daemon knows by name say about themselves; one may say 2 MiB",
+        "a thousand agents with fifty tools each find room",
+        "the description of the agent that was seen longest ago is forgotten, and the agent stays; a probe has it again";
     SCRIPT_MODULES: usize = 1_000, count;
         "scripts of a run, with all that they import",
         "suites have a dozen",

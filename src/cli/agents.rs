@@ -82,24 +82,29 @@ async fn add(
     Ok(Exit::Passed)
 }
 
-async fn list(client: &Client) -> Result<Exit, CliError> {
+/// All agents that the daemon knows, without what they say about themselves.
+pub(super) async fn all(client: &Client) -> Result<Vec<pb::Agent>, CliError> {
     let mut page_token = String::new();
     let mut agents = Vec::new();
     loop {
         let request = pb::ListAgentsRequest { page_size: 1000, page_token };
         let page = client.ask("asking for the agents", client.agents().list_agents(request)).await?;
-        agents.extend(page.agents);
+        agents.extend(page.agents.into_iter().map(|agent| pb::Agent { describe: None, ..agent }));
         page_token = page.next_page_token;
         if page_token.is_empty() {
-            break;
+            return Ok(agents);
         }
     }
+}
+
+async fn list(client: &Client) -> Result<Exit, CliError> {
+    let agents = all(client).await?;
     if agents.is_empty() {
         note("no agents; add one with `forgectl agents add ID URL`");
     }
     let width = agents.iter().map(|agent| agent.agent_id.len()).max().unwrap_or(0);
     for agent in agents {
-        let state = match (agent.healthy, agent.describe) {
+        let state = match (agent.healthy, agent.last_seen) {
             (true, _) => "answered",
             (false, Some(_)) => "did not answer",
             (false, None) => "not asked yet",

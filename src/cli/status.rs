@@ -1,8 +1,8 @@
 //! `forgectl status`.
 
 use super::client::Client;
-use super::{CliError, Exit, print};
-use crate::wire::control::{ListAgentsRequest, ListRunsRequest};
+use super::{CliError, Exit, agents, print};
+use crate::wire::control::ListRunsRequest;
 use crate::wire::run::run_from_proto;
 
 pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
@@ -23,8 +23,7 @@ pub(super) async fn status(daemon: Option<String>) -> Result<Exit, CliError> {
             break;
         }
     }
-    let request = ListAgentsRequest { page_size: 1000, ..ListAgentsRequest::default() };
-    let agents = client.ask("asking for its agents", client.agents().list_agents(request)).await?.agents;
+    let agents = agents::all(&client).await?;
     let info = &client.info;
     print(&format!(
         "daemon     {}\nversion    {}\nrevision   {} to {}\nfeatures   {}\nagents     {}\nruns       {} kept, {open} waiting or running\n",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
+use super::outbox::Ticket;
 use super::runs::page_size;
 use super::status::{of_describe, of_directory, of_store, of_wire};
 use crate::peer::directory::{Directory, Known};
@@ -16,6 +17,7 @@ use crate::wire::control::agent_registry_service_server::AgentRegistryService;
 use crate::wire::run::time_to_proto;
 use crate::wire::spec::few_labels;
 use crate::wire::value::{WireError, duration_to_proto};
+use crate::work::in_place;
 
 /// Time to reach an agent that is asked about.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,6 +39,15 @@ impl Agents {
     fn known(&self, name: &str) -> Result<Known, Status> {
         self.directory.get(name).map_err(|error| of_directory(&error))
     }
+
+    /// An agent as it is known now, for an answer.
+    async fn shown(&self, name: &str, ticket: &Ticket) -> Result<pb::Agent, Status> {
+        let turn = ticket.turn().await;
+        let known = self.known(name)?;
+        ticket.has_read(known.weight());
+        drop(turn);
+        Ok(in_place(known.weight(), || agent_to_proto(&known)))
+    }
 }
 
 #[tonic::async_trait]
@@ -45,6 +56,7 @@ impl AgentRegistryService for Agents {
         &self,
         request: Request<pb::RegisterAgentRequest>,
     ) -> Result<Response<pb::RegisterAgentResponse>, Status> {
+        let ticket = Ticket::of(&request);
         let request = request.into_inner();
         let agent = request.agent.ok_or_else(|| of_wire(&WireError::new("agent", "is not set")))?;
         let labels = few_labels("agent.labels", agent.labels).map_err(|error| of_wire(&error))?;
@@ -59,42 +71,41 @@ impl AgentRegistryService for Agents {
         self.directory.register(id, target, labels.clone()).map_err(|error| of_directory(&error))?;
         self.store.put_agent(id, target, &labels).await.map_err(|error| of_store(&error))?;
         if described.is_some() {
-            self.directory.note(&agent.agent_id, described.as_ref());
+            self.directory.note(id, described);
         }
-        let known = self.known(&agent.agent_id)?;
-        Ok(Response::new(pb::RegisterAgentResponse { agent: Some(agent_to_proto(&known)) }))
+        Ok(Response::new(pb::RegisterAgentResponse { agent: Some(self.shown(id, &ticket).await?) }))
     }
 
     async fn probe_agent(
         &self,
         request: Request<pb::ProbeAgentRequest>,
     ) -> Result<Response<pb::ProbeAgentResponse>, Status> {
+        let ticket = Ticket::of(&request);
         let name = request.into_inner().agent_id;
-        let known = self.known(&name)?;
+        let Known { agent, .. } = self.known(&name)?;
         let begun = Instant::now();
-        let described = known.agent.describe(PATIENCE).await;
-        let round_trip = begun.elapsed();
-        self.directory.note(&name, described.as_ref().ok().map(|(description, _)| description));
+        let described = agent.describe(PATIENCE).await;
+        let round_trip = described.is_ok().then(|| duration_to_proto(begun.elapsed()));
         if let Err(error) = &described {
             tracing::info!(agent = ?name, error = ?error.to_string(), "an agent did not answer its probe");
         }
-        let known = self.known(&name)?;
-        Ok(Response::new(pb::ProbeAgentResponse {
-            agent: Some(agent_to_proto(&known)),
-            round_trip: described.is_ok().then(|| duration_to_proto(round_trip)),
-        }))
+        self.directory.note(&name, described.ok().map(|(description, _)| description));
+        Ok(Response::new(pb::ProbeAgentResponse { agent: Some(self.shown(&name, &ticket).await?), round_trip }))
     }
 
     async fn list_agents(
         &self,
         request: Request<pb::ListAgentsRequest>,
     ) -> Result<Response<pb::ListAgentsResponse>, Status> {
+        let ticket = Ticket::of(&request);
         let request = request.into_inner();
         let size = page_size(request.page_size, DEFAULT_PAGE, MAX_PAGE)?;
-        let all = self.directory.list();
-        let mut rest = all.iter().filter(|known| known.agent.name > request.page_token);
-        let agents: Vec<pb::Agent> = rest.by_ref().take(size).map(agent_to_proto).collect();
-        let more = rest.next().is_some();
+        let turn = ticket.turn().await;
+        let (page, more) = self.directory.page(&request.page_token, size);
+        let bytes = page.iter().map(Known::weight).sum();
+        ticket.has_read(bytes);
+        drop(turn);
+        let agents: Vec<pb::Agent> = in_place(bytes, || page.iter().map(agent_to_proto).collect());
         let next_page_token = agents.last().filter(|_| more).map(|agent| agent.agent_id.clone()).unwrap_or_default();
         Ok(Response::new(pb::ListAgentsResponse { agents, next_page_token }))
     }
@@ -115,7 +126,7 @@ fn agent_to_proto(known: &Known) -> pb::Agent {
         agent_id: known.agent.name.clone(),
         target: known.agent.url.clone(),
         roles: Vec::new(),
-        describe: known.description.as_ref().map(description_to_proto),
+        describe: known.description.as_deref().map(description_to_proto),
         healthy: known.healthy,
         last_seen: known.last_seen.map(time_to_proto),
         labels: known.labels.iter().cloned().collect(),

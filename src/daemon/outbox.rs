@@ -30,7 +30,7 @@ use crate::limits::{OPEN_REPORTS, WAITING_FOR_CLIENTS};
 use crate::run::pulse::watched;
 
 /// The calls that this is about begin so.
-const PATHS: &str = "/forge.control.v1.RunService/";
+const PATHS: &str = "/forge.control.v1.";
 /// Bytes that a client is given at a time: what it does not take stays here, where it can be thrown away.
 const PIECE: usize = 16 << 10;
 /// A client that has not taken its next piece for so long may lose it to others.
@@ -229,7 +229,7 @@ impl Ticket {
     }
 }
 
-/// Has the answers of runs made in tasks of their own.
+/// Has the answers to clients made in tasks of their own.
 pub(super) async fn hold(State(outbox): State<Arc<Outbox>>, mut request: Request, next: Next) -> Response<Body> {
     if !request.uri().path().starts_with(PATHS) {
         return next.run(request).await;

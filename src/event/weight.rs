@@ -1,8 +1,9 @@
-//! How much memory an event takes on its way to the store, about: what agents, suites and scripts decide about.
+//! How much memory an event takes on its way to the store, and what an agent says about itself, about: what agents,
+//! suites and scripts decide about.
 
 use super::{Asked, Draft, Payload, Run, Said};
 use crate::conversation::{
-    self, AgentCard, AgentEventKind, Arguments, Fault, Message, Part, Source, ToolCall, ToolOutcome,
+    self, AgentCard, AgentEventKind, Arguments, Description, Fault, Message, Part, Source, ToolCall, ToolOutcome,
 };
 use crate::verdict::{CaseResult, Turn};
 
@@ -22,6 +23,16 @@ impl Payload {
     #[must_use]
     pub fn weight(&self) -> usize {
         of_payload(self)
+    }
+}
+
+impl Description {
+    /// Bytes that it takes in memory, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let texts = |list: &[String]| all(list, String::len);
+        let capabilities = texts(&self.capabilities) + texts(&self.required_host_capabilities);
+        size_of::<Self>() + self.instance_id.len() + capabilities + of_card(&self.card)
     }
 }
 
@@ -83,9 +94,13 @@ fn of_run(run: &Run) -> usize {
 }
 
 fn of_card(card: &AgentCard) -> usize {
-    all(&card.tools, |tool| {
-        tool.name.len() + tool.description.len() + tool.input_schema.as_ref().map_or(0, |schema| schema.as_str().len())
-    })
+    let about = [&card.agent_id, &card.name, &card.version, &card.description, &card.provider_name, &card.model];
+    let tools = all(&card.tools, |tool| {
+        let texts = [&tool.name, &tool.version, &tool.kind, &tool.description];
+        let schema = tool.input_schema.as_ref().map_or(0, |schema| schema.as_str().len());
+        texts.iter().map(|text| text.len()).sum::<usize>() + schema
+    });
+    about.iter().map(|text| text.len()).sum::<usize>() + tools
 }
 
 fn of_result(result: &CaseResult) -> usize {

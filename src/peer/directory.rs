@@ -1,6 +1,8 @@
 //! The agents that a daemon knows by name, and how a name of a run becomes an [`Agent`].
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -8,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::agent::Agent;
 use super::target::{AllowedTargets, Target, TargetError};
 use crate::conversation::Description;
+use crate::limits::{DESCRIPTIONS_BYTES, LIST_BYTES};
 
 /// Most agents that may be registered at the same time.
 const MAX_AGENTS: usize = 1_000;
@@ -19,21 +22,33 @@ pub struct Directory {
     agents: Mutex<BTreeMap<String, Known>>,
 }
 
-/// An agent in the directory.
+/// An agent in the directory. Clones share its description.
 #[derive(Debug, Clone)]
 pub struct Known {
     /// The agent, ready to be called.
     pub agent: Agent,
     /// Whether it stands in the daemon's configuration, and so cannot be replaced or removed by a client.
     pub configured: bool,
-    /// What it said about itself when it was last asked.
-    pub description: Option<Description>,
+    /// What it said about itself when it was last asked; `None`: it never did, or that is forgotten, because the
+    /// descriptions of all agents together are limited.
+    pub description: Option<Arc<Description>>,
     /// Whether it answered when it was last asked.
     pub healthy: bool,
     /// When it last answered.
     pub last_seen: Option<Timestamp>,
     /// Labels given by whoever registered it.
     pub labels: Vec<(String, String)>,
+    /// Bytes that the description takes in memory, about.
+    described: usize,
+}
+
+impl Known {
+    /// Bytes that it takes in memory, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| size_of::<(String, String)>() + key.len() + value.len());
+        size_of::<Self>() + self.agent.name.len() + self.agent.url.len() + labels.sum::<usize>() + self.described
+    }
 }
 
 /// Why an agent cannot be named or added.
@@ -125,10 +140,19 @@ impl Directory {
         }
     }
 
-    /// All agents, by name.
+    /// The agents behind a name, by name: at most `most`, and no more than [`LIST_BYTES`] hold, one of them besides. And
+    /// whether there are more behind them.
     #[must_use]
-    pub fn list(&self) -> Vec<Known> {
-        self.lock().values().cloned().collect()
+    pub fn page(&self, after: &str, most: usize) -> (Vec<Known>, bool) {
+        let agents = self.lock();
+        let mut rest = agents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).map(|(_, known)| known);
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while page.len() < most && bytes <= LIST_BYTES {
+            let Some(known) = rest.next() else { return (page, false) };
+            bytes += known.weight();
+            page.push(known.clone());
+        }
+        (page, rest.next().is_some())
     }
 
     /// The agent of that name: one of the run's own `targets`, else one of the directory.
@@ -144,14 +168,25 @@ impl Directory {
         agents.get(name).map(|known| known.agent.clone()).ok_or_else(|| unknown(name, &agents))
     }
 
-    /// Keeps what came of asking an agent to describe itself.
-    pub fn note(&self, name: &str, description: Option<&Description>) {
-        if let Some(known) = self.lock().get_mut(name) {
-            known.healthy = description.is_some();
-            if let Some(description) = description {
-                known.description = Some(description.clone());
-                known.last_seen = Some(Timestamp::now());
-            }
+    /// Keeps what came of asking an agent to describe itself. When the descriptions of all agents take more than
+    /// [`DESCRIPTIONS_BYTES`], that of the agent that was seen longest ago is forgotten.
+    pub fn note(&self, name: &str, description: Option<Description>) {
+        let described = description.as_ref().map_or(0, Description::weight);
+        // What is forgotten ends behind the lock.
+        let mut forgotten = Vec::new();
+        let mut agents = self.lock();
+        let Some(known) = agents.get_mut(name) else { return };
+        known.healthy = description.is_some();
+        let Some(description) = description else { return };
+        forgotten.extend(known.description.replace(Arc::new(description)));
+        known.described = described;
+        known.last_seen = Some(Timestamp::now());
+        let mut held: usize = agents.values().map(|known| known.described).sum();
+        while held > DESCRIPTIONS_BYTES {
+            let with_one = agents.values_mut().filter(|known| known.description.is_some());
+            let Some(oldest) = with_one.min_by_key(|known| known.last_seen) else { return };
+            held -= std::mem::take(&mut oldest.described);
+            forgotten.extend(oldest.description.take());
         }
     }
 
@@ -182,7 +217,7 @@ fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<K
     }
     let url = target.to_string();
     let agent = Agent::at(name, target).map_err(|source| DirectoryError::Dial { url, source })?;
-    Ok(Known { agent, configured: false, description: None, healthy: false, last_seen: None, labels })
+    Ok(Known { agent, configured: false, description: None, healthy: false, last_seen: None, labels, described: 0 })
 }
 
 fn unknown(name: &str, agents: &BTreeMap<String, Known>) -> DirectoryError {
