@@ -20,7 +20,7 @@ use super::dynamic::size_of_turn;
 use super::pulse::stood_still;
 use super::reach::Trying;
 use super::replay::digest_of_call;
-use super::{Callee, Farewells, LogClosed, Shared};
+use super::{Callee, Farewells, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, Blob, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Message, Part,
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
@@ -176,7 +176,7 @@ enum Far {
 
 /// Makes the call and returns what was recorded, with the reason if it is no answer. What came of it is logged, so that it can be
 /// played back.
-pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
+pub(super) async fn call(call: Call<'_>) -> Exchange {
     let digest = digest_of_call(&call.invocation, call.stubs);
     let is_under_test = call.is_to_agent_under_test();
     let to = if is_under_test { String::new() } else { call.callee.agent.name.clone() };
@@ -185,8 +185,8 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
     let began = Timestamp::now();
     let time = Time::until(call.deadline);
     let mut exchange = match &call.shared.evidence {
-        None => watched(&call, &time).await?,
-        Some(evidence) => evidence.call(&call, &to, &digest).await?,
+        None => watched(&call, &time).await,
+        Some(evidence) => evidence.call(&call, &to, &digest).await,
     };
     for tool in &mut exchange.transcript.tool_calls {
         tool.turn = call.invocation.turn;
@@ -217,9 +217,9 @@ pub(super) async fn call(call: Call<'_>) -> Result<Exchange, LogClosed> {
         cancel: exchange.cancel,
         grpc_status: exchange.grpc_status,
     };
-    call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await?;
+    call.shared.journal.case(call.case, call.invocation.turn, Payload::CallEnded(Box::new(ended))).await;
     exchange.waited += stood + time.read();
-    Ok(exchange)
+    exchange
 }
 
 /// Reads something of so many bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
@@ -276,27 +276,27 @@ fn gave_up_while(seconds: f64) -> String {
 }
 
 /// Makes the call, and reads its spans if they are evidence.
-async fn watched(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
+async fn watched(call: &Call<'_>, time: &Time) -> Exchange {
     let shared = call.shared;
     if !call.callee.can(FROM_SPANS) {
         return made(call, time).await;
     }
     let invocation_id = &call.invocation.invocation_id;
     let awaited = shared.spans.expect(shared.trace.trace_id, SpanId::of_call(invocation_id), invocation_id);
-    let mut exchange = made(call, time).await?;
+    let mut exchange = made(call, time).await;
     if exchange.failure.is_some() {
         // Nothing is judged.
-        return Ok(exchange);
+        return exchange;
     }
     let read = tokio::select! {
-        () = shared.control.cancel.cancelled() => return Ok(Exchange { failure: Some(Failure::Cancelled), ..exchange }),
+        () = shared.control.cancel.cancelled() => return Exchange { failure: Some(Failure::Cancelled), ..exchange },
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
     exchange.waited = read.waited;
     let bytes = size_of_turn(&exchange.transcript);
     exchange.warnings.extend(in_place(bytes, || reconcile(&mut exchange.transcript, &read)));
-    shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await?;
-    Ok(exchange)
+    shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await;
+    exchange
 }
 
 /// What was said, for traces: the last messages and the answer behind them, if there is one, without files, of so many bytes at most.
@@ -341,14 +341,14 @@ pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Mess
     last
 }
 
-async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
+async fn made(call: &Call<'_>, time: &Time) -> Exchange {
     let Invocation { max_model_turns, tool_mode, .. } = call.invocation;
     let mut recording = Recording::new(tool_mode).limited_to(max_model_turns);
     let mut output = call.shared.outputs.begin();
     let (mut stream, frames, sent) = match open(call, time).await {
         Ok(opened) => opened,
         Err(NotOpened { failure, sent, cancel, grpc_status }) => {
-            return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await });
+            return Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent).await };
         }
     };
     // Results that are not due, or that the agent has not taken yet: while it does not read, we still do.
@@ -361,7 +361,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
             () = time.up() => break Some((Failure::Timeout, CancelReason::Budget)),
             Some(permit) = place_for_result(&results, &frames) => {
                 if let Some((_, result)) = results.pop_first() {
-                    result.send(call, permit).await?;
+                    result.send(call, permit).await;
                 }
                 continue;
             }
@@ -372,7 +372,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                 if recording.is_empty() {
                     call.callee.reach.delivered();
                 }
-                match take(call, time, &mut recording, &mut output, message, &sent).await? {
+                match take(call, time, &mut recording, &mut output, message, &sent).await {
                     Ok(None) => {}
                     Ok(Some((delay, result))) => {
                         calls_answered += 1;
@@ -396,7 +396,7 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
             }
             Ok(None) => {
                 let ended = end(call, time, recording, None, sent.at()).await;
-                return Ok(Exchange { grpc_status: Some(Code::Ok.into()), ..ended });
+                return Exchange { grpc_status: Some(Code::Ok.into()), ..ended };
             }
             Err(status) => {
                 let failure = match trouble(&status, call.standing(true, !recording.is_empty())) {
@@ -406,14 +406,14 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
                     Trouble::Misconfigured(message) => call.misconfigured(message),
                 };
                 let grpc_status = Some(status.code().into());
-                return Ok(Exchange { grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
+                return Exchange { grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await };
             }
         }
     };
     if let Some((failure, reason)) = failure {
         say_farewell(&call.shared.farewells, Far::Open(Box::new(stream)), frames, reason);
         let (cancel, grpc_status) = (Some(reason), Some(status_of(reason)));
-        return Ok(Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await });
+        return Exchange { cancel, grpc_status, ..end(call, time, recording, Some(failure), sent.at()).await };
     }
     // Only now: an agent may take the end of our side for a cancel.
     drop(frames);
@@ -429,12 +429,12 @@ async fn made(call: &Call<'_>, time: &Time) -> Result<Exchange, LogClosed> {
             (Some(Failure::Protocol(broken)), Code::Cancelled)
         }
         other => {
-            report(call, Leniency::LeftOpen).await?;
+            report(call, Leniency::LeftOpen).await;
             (None, if let Ok(Err(status)) = other { status.code() } else { Code::Cancelled })
         }
     };
     let failure = failure.or_else(|| recording.failure());
-    Ok(Exchange { grpc_status: Some(status.into()), ..recorded(call, time, recording, failure).await })
+    Exchange { grpc_status: Some(status.into()), ..recorded(call, time, recording, failure).await }
 }
 
 /// What a call ends with, for us, that the daemon ends.
@@ -592,7 +592,7 @@ fn start_of(invocation: &Invocation, trace: &TraceHeaders, limit: u64) -> Result
 }
 
 /// Takes one event into the record and into the log, and returns what the daemon answers and after what delay, if the
-/// event asks for something. The inner error is how the call ends with it.
+/// event asks for something. An error is how the call ends with it.
 async fn take(
     call: &Call<'_>,
     time: &Time,
@@ -600,8 +600,8 @@ async fn take(
     output: &mut Output,
     message: InvokeResponse,
     sent: &Sent,
-) -> Result<Result<Option<(Duration, StubResult)>, (Failure, CancelReason)>, LogClosed> {
-    let broke = |rule: String| Ok(Err((Failure::Protocol(rule), CancelReason::ProtocolError)));
+) -> Result<Option<(Duration, StubResult)>, (Failure, CancelReason)> {
+    let broke = |rule: String| Err((Failure::Protocol(rule), CancelReason::ProtocolError));
     let (bytes, at) = (message.encoded_len(), time.of_agent(sent.at()));
     if let Err(broken) = output.add(bytes) {
         return broke(broken);
@@ -609,14 +609,14 @@ async fn take(
     let event = match read(call, time, bytes, || event_from_proto(message)).await {
         Ok(Ok(event)) => event,
         Ok(Err(error)) => return broke(error.to_string()),
-        Err(ended) => return Ok(Err(ended)),
+        Err(ended) => return Err(ended),
     };
     let bent_before = recording.leniencies().len();
     if let Err(broken) = recording.take(&event, bytes, at) {
         return broke(broken);
     }
     for rule in recording.leniencies().iter().skip(bent_before) {
-        report(call, *rule).await?;
+        report(call, *rule).await;
     }
     let result = match (&event.kind, call.stubs) {
         (AgentEventKind::ToolStarted { call: tool, .. }, Some(stubs)) => {
@@ -627,14 +627,14 @@ async fn take(
                 let (tool, stub) = (tool.clone(), stub.cloned());
                 match read(call, time, bytes, move || stub_for(&tool, stub.as_ref())).await {
                     Ok(result) => Some(result),
-                    Err(ended) => return Ok(Err(ended)),
+                    Err(ended) => return Err(ended),
                 }
             }
         }
         _ => None,
     };
-    log(call, event).await?;
-    Ok(Ok(result))
+    log(call, event).await;
+    Ok(result)
 }
 
 /// What the daemon answers to a tool call in place of the tool.
@@ -646,13 +646,12 @@ struct StubResult {
 }
 
 impl StubResult {
-    async fn send(self, call: &Call<'_>, permit: mpsc::Permit<'_, InvokeRequest>) -> Result<(), LogClosed> {
+    async fn send(self, call: &Call<'_>, permit: mpsc::Permit<'_, InvokeRequest>) {
         let Self { call_id, outcome, unstubbed } = self;
         let result = tool_result_to_proto(&call_id, &outcome, unstubbed);
         let served = Payload::StubServed { call_id, outcome, unstubbed };
-        call.shared.journal.case(call.case, call.invocation.turn, served).await?;
+        call.shared.journal.case(call.case, call.invocation.turn, served).await;
         permit.send(InvokeRequest { frame: Some(invoke_request::Frame::ToolResult(result)) });
-        Ok(())
     }
 }
 
@@ -706,17 +705,17 @@ fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, StubResult) {
 
 /// Text deltas are not stored: they make up most of a stream, and the answer holds their text. Nor is it worth a word that a call
 /// was accepted, which was sent.
-async fn log(call: &Call<'_>, event: AgentEvent) -> Result<(), LogClosed> {
+async fn log(call: &Call<'_>, event: AgentEvent) {
     if matches!(event.kind, AgentEventKind::TextDelta { .. } | AgentEventKind::Accepted { .. }) {
-        return Ok(());
+        return;
     }
     call.shared.journal.case(call.case, call.invocation.turn, Payload::Agent(event)).await
 }
 
 /// Reports a rule that the agent bent, once a run.
-async fn report(call: &Call<'_>, rule: Leniency) -> Result<(), LogClosed> {
+async fn report(call: &Call<'_>, rule: Leniency) {
     if !call.shared.is_news(rule) {
-        return Ok(());
+        return;
     }
     call.shared.journal.case(call.case, 0, Payload::Warning(rule.message().to_owned())).await
 }

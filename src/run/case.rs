@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::gate::GateWatch;
 use super::judging::{Cost, judged};
 use super::script::{hooks, test};
-use super::{LogClosed, Shared, dynamic, key_of};
+use super::{Shared, dynamic, key_of};
 use crate::check::framework::{Replies, Reply, questions};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
@@ -39,7 +39,7 @@ pub(super) struct Started {
 }
 
 /// Runs a case to its verdict, in as many attempts as the run allows.
-pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) -> Result<(), LogClosed> {
+pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) {
     let loaded = match load(planned).await {
         Ok(loaded) => loaded,
         Err(why) => {
@@ -72,17 +72,17 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
         retries.use_up(attempt.outcome);
     }
     loop {
-        let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await? };
+        let result = CaseResult { earlier: earlier.clone(), ..attempt(shared, &loaded, &case_ref).await };
         let goes_on =
             !shared.control.stop.is_cancelled() || shared.control.is_suspending() || shared.control.is_decided();
         if !goes_on || !retries.allow(&result) {
             return finish(shared, &case_ref, result).await;
         }
         earlier.push(Attempt::of(&result));
-        shared.journal.case(&case_ref, 0, Payload::AttemptFinished(Box::new(result))).await?;
+        shared.journal.case(&case_ref, 0, Payload::AttemptFinished(Box::new(result))).await;
         if shared.control.is_suspending() {
             // It is tried again another time.
-            return Ok(());
+            return;
         }
         case_ref.attempt += 1;
         // Whatever was in trouble gets a moment; a run that is told to end meanwhile says so in the next attempt.
@@ -143,20 +143,20 @@ impl Retries {
 }
 
 /// One attempt at a case, with a time of its own.
-async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result<CaseResult, LogClosed> {
+async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> CaseResult {
     let case = &*loaded.case;
     let tool_mode = if matches!(case.mode, Mode::Stubbed { .. }) { ToolMode::Stub } else { shared.spec.tool_mode };
     let invocation_id = Uuid::new_v4().to_string();
     let started = Payload::CaseStarted { mode: case.mode.kind(), tool_mode, invocation_id: invocation_id.clone() };
-    shared.journal.case(case_ref, 0, started).await?;
+    shared.journal.case(case_ref, 0, started).await;
     let timeout = shared.spec.timeout_of(case, loaded.suite.dialect);
     let time = timeout.duration;
-    let (result, data) = match hooks::before(shared, loaded, case_ref, time).await? {
+    let (result, data) = match hooks::before(shared, loaded, case_ref, time).await {
         Err(result) => (result, None),
         Ok((data, console)) => {
             let deadline = Instant::now() + time;
             let started = Started { invocation_id, tool_mode, timeout, deadline };
-            let mut result = drive(shared, loaded, case_ref, started).await?;
+            let mut result = drive(shared, loaded, case_ref, started).await;
             result.console.splice(0..0, console);
             result.replayed = shared.evidence.is_some();
             (result, data)
@@ -166,17 +166,12 @@ async fn attempt(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef) -> Result
 }
 
 /// What stands between the hooks of an attempt.
-async fn drive(
-    shared: &Shared,
-    loaded: &Loaded,
-    case_ref: &CaseRef,
-    started: Started,
-) -> Result<CaseResult, LogClosed> {
+async fn drive(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started: Started) -> CaseResult {
     let case = &*loaded.case;
     match (&case.mode, cannot_be_sent(shared, case, started.tool_mode)) {
         (_, Some(message)) => {
             let exchange = Exchange { failure: Some(Failure::Suite(message)), ..Exchange::default() };
-            Ok(judge(shared, loaded, exchange, &started, Replies::new()).await)
+            judge(shared, loaded, exchange, &started, Replies::new()).await
         }
         // Apart, so that the task of every other case is small: it is moved about a few times.
         (Mode::Dynamic(dialogue), None) => {
@@ -189,12 +184,7 @@ async fn drive(
 }
 
 /// One call of the agent, and the verdict on its answer.
-async fn standard(
-    shared: &Shared,
-    loaded: &Loaded,
-    case_ref: &CaseRef,
-    started: &Started,
-) -> Result<CaseResult, LogClosed> {
+async fn standard(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started: &Started) -> CaseResult {
     let case = &*loaded.case;
     let stubs = match &case.mode {
         Mode::Stubbed { stubs } => Some(stubs.as_slice()),
@@ -219,7 +209,7 @@ async fn standard(
     };
     let exchange =
         call(Call { shared, callee: &shared.callee, case: case_ref, invocation, stubs, deadline: started.deadline })
-            .await?;
+            .await;
     // What was waited for besides is nobody's time.
     let mut deadline = started.deadline + exchange.waited;
     let mut clock = Clock::default();
@@ -229,7 +219,7 @@ async fn standard(
         let asked = ask(shared, &case.claims, &case.messages, &exchange.transcript, &belongs, &mut clock);
         let Some(replies) = Box::pin(asked).await else {
             let exchange = Exchange { failure: Some(Failure::Cancelled), ..exchange };
-            return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
+            return judge(shared, loaded, exchange, started, Replies::new()).await;
         };
         replies
     } else {
@@ -241,16 +231,16 @@ async fn standard(
     let is_late = is_silent && Instant::now() >= deadline;
     if is_late && clock.culprit(Blame::Validator) == Blame::Agent && clock.culprit(Blame::Script) == Blame::Agent {
         let exchange = Exchange { failure: Some(Failure::Timeout), ..exchange };
-        return Ok(judge(shared, loaded, exchange, started, Replies::new()).await);
+        return judge(shared, loaded, exchange, started, Replies::new()).await;
     }
-    Ok(judge(shared, loaded, exchange, started, replies).await)
+    judge(shared, loaded, exchange, started, replies).await
 }
 
 /// Ends a case, and with it the run if that is what its owner wants.
-async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Result<(), LogClosed> {
+async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) {
     if result.cause == Some(Cause::Cancelled) && shared.control.is_suspending() {
         // It is begun anew another time.
-        return Ok(());
+        return;
     }
     let is_passed_over = result.cause == Some(Cause::Cancelled) && shared.control.is_failing_fast();
     let result = if is_passed_over {
@@ -263,13 +253,12 @@ async fn finish(shared: &Shared, case_ref: &CaseRef, result: CaseResult) -> Resu
     if let Some(gate) = &shared.gate {
         gate.take(case_ref, &result);
     }
-    shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await?;
+    shared.journal.case(case_ref, 0, Payload::CaseFinished(Box::new(result))).await;
     if is_bad && shared.spec.fail_fast {
         shared.control.cancel(CancelReason::FailFast);
     } else if shared.gate.as_ref().is_some_and(GateWatch::is_decided) {
         shared.control.stop(CancelReason::Decided);
     }
-    Ok(())
 }
 
 /// Has the answer judged. Some assertions take time that is not a runtime thread's to give.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::Shared;
 use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
 use super::call::{Call, call, for_traces};
 use super::case::{Loaded, Started};
 use super::clock::{Clock, fairly};
 use super::judging::{Cost, judged};
 use super::replay::digest_of_input;
-use super::{LogClosed, Shared};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Question, Replies, Reply, evaluate, evaluate_dialogue, questions};
 use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
@@ -75,7 +75,7 @@ impl Record {
 }
 
 /// Runs the dialogue to its end.
-pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
+pub(super) async fn run(case: &Drive<'_>) -> CaseResult {
     let (opening, first) = opening(&case.loaded.case.messages);
     let mut progress = Progress::new(case.dialogue, opening);
     let mut record = Record {
@@ -87,7 +87,7 @@ pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
         clock: Clock::default(),
         deadline: case.started.deadline,
     };
-    let mut ending = play(case, &mut progress, &mut record, first).await?;
+    let mut ending = play(case, &mut progress, &mut record, first).await;
     record.transcript.duration = record.began.elapsed();
     let replies = match replies(case, &progress, &mut record, &ending).await {
         Ok(replies) => replies,
@@ -110,7 +110,7 @@ pub(super) async fn run(case: &Drive<'_>) -> Result<CaseResult, LogClosed> {
     };
     let remarks = remarks(case.shared, &record.transcript).await;
     let strict = case.shared.spec.strict;
-    Ok(judge_dialogue(progress, ending, record.transcript, record.warnings, assertions, remarks, strict))
+    judge_dialogue(progress, ending, record.transcript, record.warnings, assertions, remarks, strict)
 }
 
 /// What others say to the assertions of the case itself, which are about the dialogue as a whole. They are asked in the time that it
@@ -196,7 +196,7 @@ async fn play(
     progress: &mut Progress<'_>,
     record: &mut Record,
     mut first: Option<Message>,
-) -> Result<Ending, LogClosed> {
+) -> Ending {
     // One conversation, whatever the simulator says.
     let conversation_id = Uuid::new_v4().to_string();
     loop {
@@ -212,26 +212,26 @@ async fn play(
         record.clock.add(Blame::Simulator, asked.elapsed());
         let input = match input {
             Ok(input) => input,
-            Err(ending) => return Ok(ending),
+            Err(ending) => return ending,
         };
         let Some(message) = input.message else {
             if input.is_last {
                 if !input.reasoning.is_empty() {
                     record.warnings.push(format!("the simulated user ended the dialogue: {}", input.reasoning));
                 }
-                return Ok(left(progress));
+                return left(progress);
             }
-            return Ok(simulator_error("it said nothing"));
+            return simulator_error("it said nothing");
         };
         // What the case itself begins with was bounded when it was packed.
         record.said += if is_first { 0 } else { size_of(&message) };
         if record.said > SIMULATOR_BYTES {
-            return Ok(simulator_error(&format!("it said more than {SIMULATOR_BYTES} bytes")));
+            return simulator_error(&format!("it said more than {SIMULATOR_BYTES} bytes"));
         }
         progress.say(message);
         let asked = Instant::now();
         let Exchange { transcript, failure, warnings, model, waited, .. } =
-            invoke(case, progress, turn, &conversation_id, record.deadline).await?;
+            invoke(case, progress, turn, &conversation_id, record.deadline).await;
         record.deadline += waited;
         record.clock.add(Blame::Agent, asked.elapsed().saturating_sub(waited));
         record.bytes += size_of_turn(&transcript);
@@ -240,20 +240,20 @@ async fn play(
             if record.bytes <= MAX_RECORD {
                 record.add(transcript, warnings);
             }
-            return Ok(ending_of(failure, Some(&case.started.timeout.written)));
+            return ending_of(failure, Some(&case.started.timeout.written));
         }
         let transcript = priced(case.shared, transcript, model.as_deref(), progress).await;
         progress.answer(&transcript.response, &transcript.commentary, input.reasoning);
         if let Some(said) = progress.last_turn() {
-            case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await?;
+            case.shared.journal.case(case.case_ref, turn, Payload::TurnFinished(said.clone())).await;
         }
-        let checked = checkpoints(case, progress, turn, &transcript, record).await?;
+        let checked = checkpoints(case, progress, turn, &transcript, record).await;
         record.add(transcript, warnings);
         if let Err(ending) = checked {
-            return Ok(ending);
+            return ending;
         }
         if let Some(ending) = progress.ending(input.is_last) {
-            return Ok(ending);
+            return ending;
         }
     }
 }
@@ -417,7 +417,7 @@ async fn invoke(
     turn: u32,
     conversation_id: &str,
     deadline: Instant,
-) -> Result<Exchange, LogClosed> {
+) -> Exchange {
     let shared = case.shared;
     let invocation = Invocation {
         agent_id: shared.callee.agent_id(),
@@ -446,33 +446,33 @@ async fn checkpoints(
     turn: u32,
     transcript: &Transcript,
     record: &mut Record,
-) -> Result<Result<(), Ending>, LogClosed> {
+) -> Result<(), Ending> {
     let mut belongs = belongs(case, turn, record.deadline);
     let mut from = 0;
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];
         let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
         let asked = ask(case.shared, &checkpoint.claims, before, transcript, &belongs, &mut record.clock);
-        let Some(replies) = asked.await else { return Ok(Err(ending_of(Failure::Cancelled, None))) };
+        let Some(replies) = asked.await else { return Err(ending_of(Failure::Cancelled, None)) };
         let waited = record.clock.take_waited();
         record.deadline += waited;
         belongs.deadline += waited;
         let results = match evaluated(case, position, transcript, replies).await {
             Ok(results) => results,
-            Err(Undecided::Stopped) => return Ok(Err(ending_of(Failure::Cancelled, None))),
+            Err(Undecided::Stopped) => return Err(ending_of(Failure::Cancelled, None)),
             Err(why) => vec![not_judged(&why)],
         };
         match progress.look(position, results) {
-            Err(ending) => return Ok(Err(ending)),
+            Err(ending) => return Err(ending),
             Ok(true) => {
                 let reached = Payload::CheckpointReached { checkpoint: checkpoint.id.clone() };
-                case.shared.journal.case(case.case_ref, turn, reached).await?;
+                case.shared.journal.case(case.case_ref, turn, reached).await;
             }
             Ok(false) => {}
         }
         from = position + 1;
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's to give.

@@ -1,7 +1,7 @@
 //! The log of a run as the engine writes it: into a bounded queue that somebody else stores.
 //!
 //! When the queue is full the engine waits, so that a run never gets ahead of its log. When nobody stores any more, the
-//! run ends: a verdict that is not stored is none.
+//! run is told to end, as a verdict that is not stored is none; whoever writes need not know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::{Done, Finished, case_ref};
+use super::{Control, Done, Finished, case_ref};
+use crate::conversation::CancelReason;
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::limits::EVENT_BYTES;
 use crate::plan::PlannedCase;
@@ -17,11 +18,6 @@ use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::GateResult;
 use crate::verdict::{CaseResult, Standing};
-
-/// Nobody stores the log of this run any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the log of the run is closed")]
-pub struct LogClosed;
 
 /// Bytes that a permit of the room for events stands for.
 const UNIT: usize = 1 << 10;
@@ -73,6 +69,8 @@ pub struct Waiting {
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     events: Outlet,
+    /// Told when nobody stores any more.
+    control: Control,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
     /// How cases stand, each over its repetitions, by suite and id: for the comparison with a baseline. `None`: there is none.
@@ -84,13 +82,13 @@ type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
-    pub(super) fn new(events: Outlet, run: Run, done: &Done, is_compared: bool) -> Self {
+    pub(super) fn new(events: Outlet, control: Control, run: Run, done: &Done, is_compared: bool) -> Self {
         let mut standings = HashMap::new();
         for ((suite, id, _), Finished { standing, .. }) in &done.finished {
             add(&mut standings, (Arc::from(suite.as_str()), Arc::from(id.as_str())), *standing);
         }
         let standings = is_compared.then(|| Arc::new(Mutex::new(standings)));
-        Self { events, run: Arc::new(Mutex::new(run)), standings }
+        Self { events, control, run: Arc::new(Mutex::new(run)), standings }
     }
 
     /// Whether every case has its end.
@@ -132,43 +130,37 @@ impl Journal {
     }
 
     /// An event of the run as a whole.
-    pub(super) async fn run(&self, payload: Payload) -> Result<(), LogClosed> {
+    pub(super) async fn run(&self, payload: Payload) {
         self.write(Draft { case: None, turn: 0, payload }).await
     }
 
     /// An event of a case.
-    pub(super) async fn case(&self, case: &CaseRef, turn: u32, payload: Payload) -> Result<(), LogClosed> {
+    pub(super) async fn case(&self, case: &CaseRef, turn: u32, payload: Payload) {
         self.write(Draft { case: Some(case.clone()), turn, payload }).await
     }
 
     /// Announces the cases of a plan, in its order.
-    pub(super) async fn planned(&self, cases: &[PlannedCase]) -> Result<(), LogClosed> {
+    pub(super) async fn planned(&self, cases: &[PlannedCase]) {
         for planned in cases {
             let case = planned.head();
             let payload = Payload::CasePlanned { name: case.description.clone(), labels: case.labels.clone() };
-            self.case(&case_ref(planned), 0, payload).await?;
+            self.case(&case_ref(planned), 0, payload).await;
         }
-        Ok(())
     }
 
     /// Ends cases that were never started, so that every planned case has its end.
-    pub(super) async fn not_run(
-        &self,
-        cases: &[PlannedCase],
-        result: impl Fn() -> CaseResult,
-    ) -> Result<(), LogClosed> {
+    pub(super) async fn not_run(&self, cases: &[PlannedCase], result: impl Fn() -> CaseResult) {
         for planned in cases {
-            self.case(&case_ref(planned), 0, Payload::CaseFinished(Box::new(result()))).await?;
+            self.case(&case_ref(planned), 0, Payload::CaseFinished(Box::new(result()))).await;
         }
-        Ok(())
     }
 
-    async fn write(&self, draft: Draft) -> Result<(), LogClosed> {
+    async fn write(&self, draft: Draft) {
         if let Payload::Warning(text) = &draft.payload
             && self.run.lock().warnings.contains(text)
         {
             // Said before: by a daemon that is gone, if not by this one.
-            return Ok(());
+            return;
         }
         self.run.lock().apply(&draft.payload);
         if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.standings, &draft.payload, &draft.case) {
@@ -176,7 +168,10 @@ impl Journal {
             add(&mut all.lock(), key, result.standing());
         }
         let room = self.events.room.take(&draft).await;
-        self.events.events.send(Waiting { draft, room }).await.map_err(|_| LogClosed)
+        if self.events.events.send(Waiting { draft, room }).await.is_err() {
+            // Whoever stored it says why. It may go on another time, by another daemon.
+            self.control.cancel(CancelReason::Shutdown);
+        }
     }
 }
 

@@ -50,7 +50,7 @@ use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome, Standing, Total
 pub use ask::with_test_mode;
 use gate::GateWatch;
 use journal::Journal;
-pub use journal::{LogClosed, Outlet, Room, Waiting};
+pub use journal::{Outlet, Room, Waiting};
 use prepare::{Prepared, Prevented, prepare};
 use reach::Reach;
 use replay::Evidence;
@@ -386,33 +386,33 @@ fn key_of(case: &PlannedCase) -> CaseKey {
 ///
 /// # Errors
 /// When nobody takes the events any more.
-pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Control) -> Result<(), LogClosed> {
+pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Control) {
     let mut run = job.run.clone();
     run.state = State::Running;
     run.agent_endpoint = job.agent.url.clone();
-    let journal = Journal::new(events, run.clone(), &job.done, !job.baselines.is_empty());
+    let journal = Journal::new(events, control.clone(), run.clone(), &job.done, !job.baselines.is_empty());
     if job.done.events == 0 {
-        journal.run(Payload::RunStarted(Box::new(run))).await?;
+        journal.run(Payload::RunStarted(Box::new(run))).await;
     }
     // The first event was the start, and behind it stand these.
     let planned = usize::try_from(job.done.events.saturating_sub(1)).unwrap_or(usize::MAX);
-    journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await?;
+    journal.planned(job.plan.cases.get(planned..).unwrap_or_default()).await;
     let open: Vec<PlannedCase> = job.plan.cases.iter().filter(|case| job.done.is_open(case)).cloned().collect();
     let is_bad = |finished: &Finished| matches!(finished.outcome, Outcome::Failed | Outcome::Errored);
     let open = if job.run.spec.fail_fast && job.done.finished.values().any(is_bad) {
-        journal.not_run(&open, || CaseResult::passed_over(Transcript::default())).await?;
+        journal.not_run(&open, || CaseResult::passed_over(Transcript::default())).await;
         Vec::new()
     } else {
         open
     };
     let chosen = chosen(&job.plan.suites, &job.baselines);
     let gate = GateWatch::new(&job.run.spec.gate, &job.plan, &chosen, &job.done);
-    let prepared = match prepare(&job, &journal, &control).await? {
+    let prepared = match prepare(&job, &journal, &control).await {
         Ok(prepared) => prepared,
-        Err(Prevented::Stopped) if control.is_suspending() => return Ok(()),
+        Err(Prevented::Stopped) if control.is_suspending() => return,
         Err(Prevented::Stopped) => {
             let not_run = || CaseResult::not_run(Cause::Cancelled, Blame::Daemon, control.why());
-            journal.not_run(&open, not_run).await?;
+            journal.not_run(&open, not_run).await;
             return finish(&journal, State::Cancelled, None, None).await;
         }
         // Its daemon ended between the last verdict and the end of the run; nobody is needed any more.
@@ -424,14 +424,14 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
             return finish(&journal, state, None, None).await;
         }
         Err(Prevented::Trouble { fault, cause, blame }) => {
-            journal.not_run(&open, || CaseResult::not_run(cause, blame, &fault.message)).await?;
+            journal.not_run(&open, || CaseResult::not_run(cause, blame, &fault.message)).await;
             return finish(&journal, State::Errored, None, Some(fault)).await;
         }
     };
     let Job { run, plan, agent, baselines, parties, scripts, evidence, done, spans, span_wait, .. } = job;
     let Prepared { description, data, schemas } = prepared;
     let card = description.card.clone();
-    journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await?;
+    journal.run(Payload::AgentDescribed(Box::new(card.clone()))).await;
     let results = run.spec.hooks.after.is_some().then(|| Mutex::new(done.results.unwrap_or_default()));
     let suites = plan.suites.clone();
     let shared = Shared {
@@ -457,11 +457,11 @@ pub async fn execute(job: Job, events: Outlet, farewells: Farewells, control: Co
         bent: Mutex::default(),
     };
     let shared = Arc::new(shared);
-    let trouble = around(&shared, open).await?;
+    let trouble = around(&shared, open).await;
     if control.is_suspending() && !journal.is_whole() {
-        return Ok(());
+        return;
     }
-    let comparisons = compare(&suites, &baselines, &card, &journal).await?;
+    let comparisons = compare(&suites, &baselines, &card, &journal).await;
     let totals = journal.current().totals;
     let gate = shared.gate.as_ref().map(GateWatch::result);
     // A run that was told to end when every case had its verdict has lost nothing.
@@ -512,14 +512,14 @@ enum Trouble {
 }
 
 /// Runs the cases between the scripts that stand before and after them.
-async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble, LogClosed> {
+async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Trouble {
     let hooks = &shared.spec.hooks;
     // What is left of a run may be its end alone.
     let (data, mut trouble) = match hooks.before.as_ref().filter(|_| !cases.is_empty()) {
         None => (None, Trouble::None),
         Some(before) => match before_run(shared, before, &cases).await {
             Ok(data) => (data, Trouble::None),
-            Err(_) if shared.control.is_suspending() => return Ok(Trouble::None),
+            Err(_) if shared.control.is_suspending() => return Trouble::None,
             Err(why) => {
                 let fault = Fault {
                     code: tonic::Code::FailedPrecondition.into(),
@@ -538,25 +538,25 @@ async fn around(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Result<Trouble
     match &trouble {
         Trouble::Before(fault) => {
             let not_run = || CaseResult::not_run(Cause::ScriptError, Blame::Script, &fault.message);
-            shared.journal.not_run(&cases, not_run).await?;
+            shared.journal.not_run(&cases, not_run).await;
         }
-        Trouble::None | Trouble::Lost(_) | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await?,
+        Trouble::None | Trouble::Lost(_) | Trouble::After => scheduler::run_all(Arc::clone(shared), cases).await,
     }
     if let Some(fault) = shared.control.lost() {
         trouble = Trouble::Lost(fault.clone());
     }
     if shared.control.is_suspending() && !shared.journal.is_whole() {
-        return Ok(Trouble::None);
+        return Trouble::None;
     }
     if let Some(after) = &hooks.after
         && let Err(why) = after_run(shared, after, data).await
     {
-        shared.journal.run(Payload::Warning(format!("the script after the run failed ({after}): {why}"))).await?;
+        shared.journal.run(Payload::Warning(format!("the script after the run failed ({after}): {why}"))).await;
         if matches!(trouble, Trouble::None) {
             trouble = Trouble::After;
         }
     }
-    Ok(trouble)
+    trouble
 }
 
 /// The earlier result that each suite is compared with.
@@ -570,17 +570,17 @@ async fn compare(
     baselines: &[Baseline],
     card: &AgentCard,
     journal: &Journal,
-) -> Result<Vec<Option<Comparison>>, LogClosed> {
+) -> Vec<Option<Comparison>> {
     let run = journal.current();
     let chosen = chosen(suites, baselines);
     for left in baselines.iter().filter(|it| !chosen.iter().flatten().any(|other| std::ptr::eq(*it, *other))) {
         let text = format!("the baseline {} also holds {}, which is no part of this run", left.run_id, named(left));
-        journal.run(Payload::Warning(text)).await?;
+        journal.run(Payload::Warning(text)).await;
     }
     let mut comparisons = Vec::new();
     for ((suite, info), baseline) in suites.iter().zip(&run.suites).zip(chosen) {
         if baseline.is_none() && !baselines.is_empty() {
-            journal.run(Payload::Warning(nothing_compared(suite, baselines))).await?;
+            journal.run(Payload::Warning(nothing_compared(suite, baselines))).await;
         }
         comparisons.push(baseline.map(|baseline| {
             let ids: HashSet<&str> = suite.cases.iter().map(|case| case.id.as_str()).collect();
@@ -589,7 +589,7 @@ async fn compare(
             baseline.compare(current, |id| ids.contains(id), &setting(info, card, &run.spec))
         }));
     }
-    Ok(comparisons)
+    comparisons
 }
 
 /// An earlier result in words.
@@ -631,12 +631,7 @@ fn setting(suite: &SuiteInfo, card: &AgentCard, spec: &RunSpec) -> Setting {
     }
 }
 
-async fn finish(
-    journal: &Journal,
-    state: State,
-    agent: Option<AgentCard>,
-    error: Option<Fault>,
-) -> Result<(), LogClosed> {
+async fn finish(journal: &Journal, state: State, agent: Option<AgentCard>, error: Option<Fault>) {
     let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current() };
     journal.run(Payload::RunFinished(Box::new(run))).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::journal::{Journal, LogClosed};
+use super::journal::Journal;
 use super::{Control, Job};
 use crate::check::arguments::Schemas;
 use crate::conversation::{Description, Fault, FaultOrigin, JsonText};
@@ -40,19 +40,15 @@ pub(super) enum Prevented {
 }
 
 /// Asks and looks up what the cases need.
-pub(super) async fn prepare(
-    job: &Job,
-    journal: &Journal,
-    control: &Control,
-) -> Result<Result<Prepared, Prevented>, LogClosed> {
+pub(super) async fn prepare(job: &Job, journal: &Journal, control: &Control) -> Result<Prepared, Prevented> {
     tokio::select! {
         biased;
-        () = control.stop.cancelled() => Ok(Err(Prevented::Stopped)),
+        () = control.stop.cancelled() => Err(Prevented::Stopped),
         prepared = ask(job, journal) => prepared,
     }
 }
 
-async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>, LogClosed> {
+async fn ask(job: &Job, journal: &Journal) -> Result<Prepared, Prevented> {
     let warn = async |text: String| journal.run(Payload::Warning(text)).await;
     let described = match &job.evidence {
         Some(evidence) => Ok((evidence.description(), false)),
@@ -60,11 +56,11 @@ async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>
     };
     let (description, undeclared) = match described {
         Ok(described) => described,
-        Err(error) => return Ok(Err(unreachable(&job.agent, &error.to_string()))),
+        Err(error) => return Err(unreachable(&job.agent, &error.to_string())),
     };
     if undeclared {
         let text = "the agent does not describe itself; it is taken for one without capabilities and tools";
-        warn(text.to_owned()).await?;
+        warn(text.to_owned()).await;
     }
     let with = |snapshot| Arc::new(Data { seed: job.plan.data.seed.clone(), snapshot: Some(snapshot) });
     let data = match (&job.done.snapshot, &job.snapshot) {
@@ -72,23 +68,23 @@ async fn ask(job: &Job, journal: &Journal) -> Result<Result<Prepared, Prevented>
         (Some(taken), _) => with(taken.parse()),
         (None, None) => Arc::clone(&job.plan.data),
         (None, Some(provider)) => match capture(provider, job).await {
-            Err(fault) => return Ok(Err(fault)),
+            Err(fault) => return Err(fault),
             Ok((snapshot, warnings)) => {
                 for warning in warnings {
-                    warn(warning).await?;
+                    warn(warning).await;
                 }
-                journal.run(Payload::SnapshotTaken(JsonText::from(&snapshot))).await?;
+                journal.run(Payload::SnapshotTaken(JsonText::from(&snapshot))).await;
                 with(snapshot)
             }
         },
     };
     let registry = job.registry.clone().or_else(|| Registry::from_agent(&description.card.tools));
-    check_staleness(&job.plan.suites, registry.as_ref(), journal).await?;
+    check_staleness(&job.plan.suites, registry.as_ref(), journal).await;
     let (schemas, warnings) = schemas_of(registry).await;
     for warning in warnings {
-        warn(warning).await?;
+        warn(warning).await;
     }
-    Ok(Ok(Prepared { description, data, schemas: Arc::new(schemas) }))
+    Ok(Prepared { description, data, schemas: Arc::new(schemas) })
 }
 
 /// The schemas of the tools. They are an agent's, and compiling them takes time that is not a runtime thread's to give.
@@ -155,11 +151,7 @@ fn snapshot_paths(plan: &Plan) -> Vec<String> {
 }
 
 /// Compares what the files recorded with the tools of today.
-async fn check_staleness(
-    suites: &[Arc<Suite>],
-    registry: Option<&Registry>,
-    journal: &Journal,
-) -> Result<(), LogClosed> {
+async fn check_staleness(suites: &[Arc<Suite>], registry: Option<&Registry>, journal: &Journal) {
     let Some(registry) = registry else {
         let recorded = ["descriptionHash", "registrySize", "toolVersion"];
         let records = |suite: &Arc<Suite>| {
@@ -167,11 +159,10 @@ async fn check_staleness(
         };
         if suites.iter().any(records) {
             let text = "the agent declares no tools, and there is no registry: staleness is not checked";
-            journal.run(Payload::Warning(text.to_owned())).await?;
+            journal.run(Payload::Warning(text.to_owned())).await;
         }
-        return Ok(());
+        return;
     };
     let checked = suites.iter().map(|suite| staleness(suite.metadata.as_ref(), &suite.tool_name, registry));
     journal.checked(checked.collect());
-    Ok(())
 }

@@ -17,7 +17,6 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::LogClosed;
 use super::call::Call;
 use crate::conversation::{
     AgentCard, AgentEvent, Arguments, Description, Exchange, Failure, Invocation, JsonText, Message, ToolCall,
@@ -185,34 +184,34 @@ impl Evidence {
     }
 
     /// What an agent answered to a call; its events are written to the log of this run, too.
-    pub(super) async fn call(&self, call: &Call<'_>, to: &str, digest: &str) -> Result<Exchange, LogClosed> {
+    pub(super) async fn call(&self, call: &Call<'_>, to: &str, digest: &str) -> Exchange {
         let miss = |what: &str| Exchange { failure: Some(Failure::Suite(self.miss(what))), ..Exchange::default() };
-        let Some(then) = self.then(call.case) else { return Ok(miss("it was not run then")) };
+        let Some(then) = self.then(call.case) else { return miss("it was not run then") };
         let turn = call.invocation.turn;
         let place = match self.place(call.case, &then, &key(to, digest)) {
             Ok(place) => place,
             Err(times) => {
-                return Ok(miss(&match (self.index.turns(&then).called, times) {
+                return miss(&match (self.index.turns(&then).called, times) {
                     (0, _) => "nothing was sent to the agent then".to_owned(),
                     (ended, _) if turn > ended => format!("it ended after turn {ended} then, and this is turn {turn}"),
                     (_, 0) => "the agent was sent something else then".to_owned(),
                     (_, times) => format!("the agent was sent this only {} then", times_of(times)),
-                }));
+                });
             }
         };
         let events = match (self.read)(then, place.first, place.last).await {
             Ok(events) => events,
-            Err(why) => return Ok(miss(&why)),
+            Err(why) => return miss(&why),
         };
         let events: Vec<_> = events.iter().filter(|event| event.turn == place.turn).collect();
         for event in &events {
             if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. } | Payload::SpansRead(_)) {
-                call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await?;
+                call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await;
             }
         }
         let bytes = events.iter().map(|event| event.payload.weight()).sum();
         let exchange = in_place(bytes, || exchange(&events, call.invocation.tool_mode));
-        Ok(exchange.unwrap_or_else(|| miss("its log is not what it was")))
+        exchange.unwrap_or_else(|| miss("its log is not what it was"))
     }
 
     /// What a simulator or validator said to a question.

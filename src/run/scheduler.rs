@@ -9,19 +9,17 @@ use std::sync::Arc;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::pulse::watched;
-use super::{LogClosed, Pace, Shared, case, case_ref, key_of};
+use super::{Pace, Shared, case, case_ref, key_of};
 use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
-type CaseTasks = JoinSet<Result<(), LogClosed>>;
-
 /// Runs all cases; those that are not started because the run is told to end are reported as not run.
-pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Result<(), LogClosed> {
+pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) {
     let most = shared.callee.description.max_concurrent_invocations.unwrap_or(u32::MAX);
     let mut pace = shared.control.pace.subscribe();
-    let mut tasks = CaseTasks::new();
+    let mut tasks = JoinSet::new();
     let mut running: HashMap<Id, CaseRef> = HashMap::new();
     let mut waiting = cases.into_iter();
     while waiting.len() > 0 {
@@ -31,7 +29,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
             biased;
             () = shared.control.stop.cancelled() => break,
             Some(ended) = tasks.join_next_with_id() => {
-                reap(&shared, &mut running, ended).await?;
+                reap(&shared, &mut running, ended).await;
                 continue;
             }
             () = std::future::ready(()), if !paused && tasks.len() < limit as usize => {}
@@ -49,10 +47,10 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
         running.insert(tasks.spawn(watched("a case", task)).id(), case);
     }
     while let Some(ended) = tasks.join_next_with_id().await {
-        reap(&shared, &mut running, ended).await?;
+        reap(&shared, &mut running, ended).await;
     }
     if shared.control.is_suspending() {
-        return Ok(());
+        return;
     }
     let rest: Vec<PlannedCase> = waiting.collect();
     let why = shared.control.why();
@@ -74,11 +72,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) -> Res
 }
 
 /// Takes the end of a case's task; one that panicked left its case without a verdict.
-async fn reap(
-    shared: &Shared,
-    running: &mut HashMap<Id, CaseRef>,
-    ended: Result<(Id, Result<(), LogClosed>), JoinError>,
-) -> Result<(), LogClosed> {
+async fn reap(shared: &Shared, running: &mut HashMap<Id, CaseRef>, ended: Result<(Id, ()), JoinError>) {
     let error = match ended {
         Ok((id, result)) => {
             running.remove(&id);
@@ -86,14 +80,13 @@ async fn reap(
         }
         Err(error) => error,
     };
-    let Some(case) = running.remove(&error.id()) else { return Ok(()) };
+    let Some(case) = running.remove(&error.id()) else { return };
     tracing::error!(suite = ?case.suite, case = ?case.case_id, %error, "the task of a case died");
     let text = "the daemon failed while it ran this case";
     let transcript = Transcript::default();
     let result = CaseResult::without_assertions(Outcome::Errored, Cause::Cancelled, Blame::Daemon, text, transcript);
-    shared.journal.case(&case, 0, Payload::CaseFinished(Box::new(result))).await?;
+    shared.journal.case(&case, 0, Payload::CaseFinished(Box::new(result))).await;
     if shared.spec.fail_fast {
         shared.control.cancel(CancelReason::FailFast);
     }
-    Ok(())
 }

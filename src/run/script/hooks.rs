@@ -13,8 +13,8 @@ use crate::conversation::{Failure, Message, Transcript};
 use crate::event::CaseRef;
 use crate::json::Json;
 use crate::plan::PlannedCase;
+use crate::run::Shared;
 use crate::run::case::Loaded;
-use crate::run::{LogClosed, Shared};
 use crate::script::pool::{self, Called};
 use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
@@ -79,14 +79,15 @@ pub struct Results {
 
 /// Calls the script before a case, if it has one.
 ///
-/// The inner error is why the case is not run.
+/// # Errors
+/// What came of the case, which is then not run.
 pub(in crate::run) async fn before(
     shared: &Shared,
     loaded: &Loaded,
     case_ref: &CaseRef,
     timeout: Duration,
-) -> Result<Result<(Passed, Vec<String>), CaseResult>, LogClosed> {
-    let Some(hook) = &loaded.case.hooks.before else { return Ok(Ok((None, Vec::new()))) };
+) -> Result<(Passed, Vec<String>), CaseResult> {
+    let Some(hook) = &loaded.case.hooks.before else { return Ok((None, Vec::new())) };
     let arguments = case_json(&loaded.case).map(|case| vec![case]);
     let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout));
     let Answered { answer, console, .. } = tokio::select! {
@@ -94,11 +95,11 @@ pub(in crate::run) async fn before(
         () = shared.control.cancel.cancelled() => {
             let error = "cancelled".to_owned();
             let (outcome, transcript) = (Outcome::Errored, Transcript::default());
-            return Ok(Err(CaseResult::without_assertions(outcome, Cause::Cancelled, Blame::Daemon, error, transcript)));
+            return Err(CaseResult::without_assertions(outcome, Cause::Cancelled, Blame::Daemon, error, transcript));
         }
-        called = called => called?,
+        called = called => called,
     };
-    Ok(match answer {
+    match answer {
         Ok(answer) => Ok((passed_on(answer), console)),
         Err((why, blame)) => {
             let error = format!("script error: before ({hook}): {why}");
@@ -108,7 +109,7 @@ pub(in crate::run) async fn before(
             let messages_count = u32::try_from(loaded.case.messages.len()).unwrap_or(u32::MAX);
             Err(CaseResult { messages_count, console, ..result })
         }
-    })
+    }
 }
 
 /// Calls the script after a case, if it has one, whatever came of the case. A case whose traces cannot be cleared away has
@@ -120,14 +121,14 @@ pub(in crate::run) async fn after(
     timeout: Duration,
     data: Passed,
     mut result: CaseResult,
-) -> Result<CaseResult, LogClosed> {
-    let Some(hook) = &loaded.case.hooks.after else { return Ok(result) };
+) -> CaseResult {
+    let Some(hook) = &loaded.case.hooks.after else { return result };
     let arguments = (|| {
         let told = result_json(&loaded.case.id, &result)?;
         Ok(vec![case_json(&loaded.case)?, told, data.unwrap_or(null()?)])
     })();
     let called = Box::pin(call(shared, hook, loaded, case_ref, arguments, timeout.min(CLEANING)));
-    let Answered { answer, console, is_cancelled } = called.await?;
+    let Answered { answer, console, is_cancelled } = called.await;
     result.console.extend(console);
     if let Err((why, blame)) = answer {
         let error = format!("script error: after ({hook}): {why}");
@@ -141,7 +142,7 @@ pub(in crate::run) async fn after(
             result.warnings.push(error);
         }
     }
-    Ok(result)
+    result
 }
 
 /// What came of a call of a script around a case.
@@ -167,22 +168,22 @@ async fn call(
     case_ref: &CaseRef,
     arguments: serde_json::Result<Vec<Box<RawValue>>>,
     time: Duration,
-) -> Result<Answered, LogClosed> {
+) -> Answered {
     let deadline = Instant::now() + time;
     let mut host = Host::new(shared, &loaded.suite.path, case_ref, time, deadline, None);
-    let Some(scripts) = &shared.scripts else { return Ok(Answered::never("there are no scripts")) };
+    let Some(scripts) = &shared.scripts else { return Answered::never("there are no scripts") };
     let context = context(&shared.callee, host.conversation_id(), loaded.case.metadata.as_ref());
     let (path, arguments) = match prepare(shared, hook, context, arguments) {
         Ok(prepared) => prepared,
-        Err(why) => return Ok(Answered::never(why)),
+        Err(why) => return Answered::never(why),
     };
     let functions = [hook.function.as_deref().unwrap_or_default()];
     let call =
         pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind: Kind::Hook, arguments, deadline };
-    let Called { result, console, .. } = bounded(host.run(scripts, call).await?);
+    let Called { result, console, .. } = bounded(host.run(scripts, call).await);
     let call = result.as_ref().err().and_then(|broken| usize::try_from(broken.call?).ok());
     let is_cancelled = call.and_then(|call| host.failures.get(call)) == Some(&Failure::Cancelled);
-    Ok(Answered { answer: result.map_err(|broken| (broken.why, broken.blame)), console, is_cancelled })
+    Answered { answer: result.map_err(|broken| (broken.why, broken.blame)), console, is_cancelled }
 }
 
 /// The path of the script, and all its arguments.

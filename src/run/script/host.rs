@@ -23,7 +23,7 @@ use crate::run::clock::Clock;
 use crate::run::dynamic::{MAX_RECORD, size_of_turn};
 use crate::run::judging::{Cost, judged};
 use crate::run::replay::Evidence;
-use crate::run::{Callee, LogClosed, Shared};
+use crate::run::{Callee, Shared};
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
 use crate::suite::framework::{message_json, read_messages};
@@ -139,23 +139,23 @@ impl<'a> Host<'a> {
     }
 
     /// Calls a function of a script and does what it asks for until it ends.
-    pub(super) async fn run(&mut self, scripts: &RunScripts, called: pool::Call<'_>) -> Result<Called, LogClosed> {
+    pub(super) async fn run(&mut self, scripts: &RunScripts, called: pool::Call<'_>) -> Called {
         let began = Instant::now();
         let (mut session, mut step) = match scripts.pool.begin(called).await {
             Ok(begun) => begun,
-            Err(called) => return Ok(called),
+            Err(called) => return called,
         };
         let waited = session.take_waited();
         self.deadline += waited;
         self.clock.add(Blame::Script, began.elapsed().saturating_sub(waited));
         loop {
             let asked = match step {
-                Step::Ended(called) => return Ok(called),
+                Step::Ended(called) => return called,
                 Step::Asked(asked) => asked,
             };
             self.holder = if asked.what == Ask::Process { Blame::Agent } else { Blame::Validator };
             let began = Instant::now();
-            let answer = self.serve(&asked).await?;
+            let answer = self.serve(&asked).await;
             if let Err(Refusal { message, call: None }) = &answer {
                 self.refused.get_or_insert_with(|| message.clone());
             }
@@ -183,54 +183,50 @@ impl<'a> Host<'a> {
         &self.conversation_id
     }
 
-    async fn serve(&mut self, asked: &Asked) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
+    async fn serve(&mut self, asked: &Asked) -> Result<Box<RawValue>, Refusal> {
         self.asked += 1;
         self.is_last_failed = false;
         if self.asked > MAX_ASKED {
-            return Ok(Err(refusal(format!("it asked for more than {MAX_ASKED} things"))));
+            return Err(refusal(format!("it asked for more than {MAX_ASKED} things")));
         }
         if asked.arguments.get().len() > MAX_ANSWER {
-            return Ok(Err(refusal(format!("it asks with more than {MAX_ANSWER} bytes"))));
+            return Err(refusal(format!("it asks with more than {MAX_ANSWER} bytes")));
         }
         let (text, what) = (asked.arguments.get().to_owned(), asked.what);
         let (cost, connector) = (Cost::of_text(text.len()), self.shared.spec.connector.clone());
         let read = judged(self.shared, cost, move || Wanted::read(&text, what, connector)).await;
         let wanted = match read {
             Ok(read) => read,
-            Err(Undecided::Stopped) => return Ok(Err(self.failed(Failure::Cancelled))),
-            Err(why) => return Ok(Err(refusal(why.to_string()))),
+            Err(Undecided::Stopped) => return Err(self.failed(Failure::Cancelled)),
+            Err(why) => return Err(refusal(why.to_string())),
         };
         match wanted {
             Wanted::Process(name, asked) => self.process(&name, asked).await,
-            Wanted::Validator(arguments) => Ok(self.validator(&arguments).await),
+            Wanted::Validator(arguments) => self.validator(&arguments).await,
             // No script can: whoever asks has broken out of its engine.
-            Wanted::File => Ok(Err(refusal("there are no files"))),
+            Wanted::File => Err(refusal("there are no files")),
         }
     }
 
     /// `Process("agents.ID.Stream", ctx, messages, options)`.
-    async fn process(
-        &mut self,
-        name: &str,
-        asked: Result<Process, String>,
-    ) -> Result<Result<Box<RawValue>, Refusal>, LogClosed> {
+    async fn process(&mut self, name: &str, asked: Result<Process, String>) -> Result<Box<RawValue>, Refusal> {
         let id = match agent_of(name) {
             Ok(id) => id,
-            Err(why) => return Ok(Err(refusal(why))),
+            Err(why) => return Err(refusal(why)),
         };
         let Process { messages, options, stubs, max_turns } = match asked {
             Ok(asked) => asked,
-            Err(why) => return Ok(Err(refusal(format!("{name}: {why}")))),
+            Err(why) => return Err(refusal(format!("{name}: {why}"))),
         };
         let callee = match self.callee(id).await {
             Ok(callee) => callee,
-            Err(Ok(failure)) => return Ok(Err(self.failed(failure))),
-            Err(Err(why)) => return Ok(Err(refusal(format!("{name}: {why}")))),
+            Err(Ok(failure)) => return Err(self.failed(failure)),
+            Err(Err(why)) => return Err(refusal(format!("{name}: {why}"))),
         };
         let tool_mode = if stubs.is_some() { ToolMode::Stub } else { self.shared.spec.tool_mode };
         if let Some(capability) = callee.lacks(tool_mode) {
             let why = format!("the agent does not declare the capability {capability:?}, which this call needs");
-            return Ok(Err(self.failed(Failure::Suite(why))));
+            return Err(self.failed(Failure::Suite(why)));
         }
         let turn = u32::try_from(self.turns.len() + self.failures.len() + 1).unwrap_or(u32::MAX);
         let invocation = Invocation {
@@ -258,7 +254,7 @@ impl<'a> Host<'a> {
             stubs: stubs.as_deref(),
             deadline: self.deadline,
         };
-        let Exchange { mut transcript, failure, warnings, model, waited, .. } = call(asked).await?;
+        let Exchange { mut transcript, failure, warnings, model, waited, .. } = call(asked).await;
         // Spans that were waited for are nobody's time.
         self.deadline += waited;
         self.waited += waited;
@@ -266,7 +262,7 @@ impl<'a> Host<'a> {
         self.bytes += size_of_turn(&transcript);
         let too_long = || Failure::Protocol(format!("its answers and tool calls have more than {MAX_RECORD} bytes"));
         if let Some(failure) = failure.or_else(|| (self.bytes > MAX_RECORD).then(too_long)) {
-            return Ok(Err(self.failed(failure)));
+            return Err(self.failed(failure));
         }
         // An estimate takes time that is not a runtime thread's to give, and nothing here asserts on it.
         if let Some(price) = self.shared.price(model.as_deref()).filter(|_| !must_estimate(&transcript)) {
@@ -279,7 +275,7 @@ impl<'a> Host<'a> {
             commentary: transcript.commentary.clone(),
             reasoning: String::new(),
         };
-        self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await?;
+        self.shared.journal.case(self.case, turn, Payload::TurnFinished(said.clone())).await;
         self.turns.push(said);
         let answer = in_place(self.bytes, || answered(&transcript, &messages));
         self.transcript.response.clone_from(&transcript.response);
@@ -290,7 +286,7 @@ impl<'a> Host<'a> {
             self.transcript.usage.get_or_insert_default().add(usage);
         }
         (self.conversation, self.last) = (messages, transcript);
-        Ok(answer.map_err(|error| refusal(format!("the answer cannot be written: {error}"))))
+        answer.map_err(|error| refusal(format!("the answer cannot be written: {error}")))
     }
 
     /// The agent of that id: the one under test, else one that the run or the daemon knows. An error is a failed call, or a

@@ -10,8 +10,8 @@ use crate::check::framework::Reply;
 use crate::check::script_test::{Broken, Tested, judge_test};
 use crate::conversation::Failure;
 use crate::event::CaseRef;
+use crate::run::Shared;
 use crate::run::case::{Loaded, Started};
-use crate::run::{LogClosed, Shared};
 use crate::script::pool::{self, Called};
 use crate::script::source::Scripts;
 use crate::script::wire::{Check, Checks, Kind};
@@ -25,7 +25,7 @@ pub(in crate::run) async fn run(
     case: &CaseRef,
     test: &ScriptRef,
     started: &Started,
-) -> Result<CaseResult, LogClosed> {
+) -> CaseResult {
     let began = Instant::now();
     let mut host = Host::new(
         shared,
@@ -40,7 +40,7 @@ pub(in crate::run) async fn run(
         biased;
         // Its calls end with it, and each says so to its agent.
         () = cancelled(shared) => (None, true),
-        called = called => (Some(called?), false),
+        called = called => (Some(called), false),
     };
     let is_late = Instant::now() >= host.deadline();
     let mut tested = Tested::default();
@@ -68,7 +68,7 @@ pub(in crate::run) async fn run(
     tested.transcript = host.transcript;
     tested.transcript.duration = began.elapsed();
     (tested.turns, tested.warnings) = (host.turns, host.warnings);
-    Ok(judge_test(tested, shared.spec.strict, &started.timeout.written))
+    judge_test(tested, shared.spec.strict, &started.timeout.written)
 }
 
 /// Waits until the run is cancelled, and then a little: an agent that is being called hears of it from its call.
@@ -83,17 +83,17 @@ async fn call(
     host: &mut Host<'_>,
     case: &CaseRef,
     deadline: Instant,
-) -> Result<Result<Called, String>, LogClosed> {
-    let Some(scripts) = &shared.scripts else { return Ok(Err("there are no scripts".to_owned())) };
+) -> Result<Called, String> {
+    let Some(scripts) = &shared.scripts else { return Err("there are no scripts".to_owned()) };
     let RunScripts { scripts: known, .. } = scripts;
     let path = match known.find(&test.script) {
         Ok(path) => path,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Err(why),
     };
     let function = test.function.as_deref().unwrap_or_default();
     let context = match context(&shared.callee, host.conversation_id(), None) {
         Ok(context) => context,
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => return Err(error.to_string()),
     };
     let call = pool::Call {
         scripts: known,
@@ -103,7 +103,7 @@ async fn call(
         arguments: vec![context],
         deadline,
     };
-    host.run(scripts, call).await.map(Ok)
+    Ok(host.run(scripts, call).await)
 }
 
 /// Why a test did not come to its end.
