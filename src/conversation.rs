@@ -464,6 +464,27 @@ pub struct Transcript {
     pub open_end: Option<String>,
 }
 
+impl Transcript {
+    /// Bytes of what the agent said and did.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let json = |payload: Option<&Payload>| match payload {
+            Some(Payload::Json(text)) => text.as_str().len(),
+            Some(Payload::Malformed(text)) => text.len(),
+            None => 0,
+        };
+        let call = |call: &ToolCall| {
+            let outcome = match &call.outcome {
+                Some(ToolOutcome::Result(result)) => json(result.as_ref()),
+                Some(ToolOutcome::Error(fault)) => fault.message.len(),
+                Some(ToolOutcome::NotRun) | None => 0,
+            };
+            call.name.len() + call.call_id.len() + json(call.params.given()) + outcome
+        };
+        self.response.len() + self.commentary.len() + self.tool_calls.iter().map(call).sum::<usize>()
+    }
+}
+
 /// What the spans of an invocation say about its tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SpanEvidence {

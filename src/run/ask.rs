@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::Shared;
 use super::call::for_traces;
 use super::clock::Clock;
 use super::replay::{Evidence, digest_of_judgement};
+use super::shared::Shared;
 use crate::check::framework::{Question, Replies, Reply, questions};
 use crate::conversation::{Message, Transcript, Usage};
 use crate::event::{Asked, CaseRef, PartyRole, PartySaid, Payload, Said};
@@ -81,7 +81,8 @@ pub(super) async fn ask(
                 (Blame::Validator, reply)
             }
             Question::Script { script, options } => {
-                let judged = super::script::judge(shared, script, options, conversation, transcript, belongs.deadline);
+                let judged =
+                    super::script::judge::judge(shared, script, options, conversation, transcript, belongs.deadline);
                 let (reply, waited) = unless_cancelled(shared, judged).await?;
                 clock.wait(waited);
                 belongs.deadline += waited;

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use super::dynamic::size_of_turn;
+use super::control::Farewells;
 use super::pulse::stood_still;
 use super::reach::Trying;
-use super::replay::digest_of_call;
-use super::{Callee, Farewells, Shared};
+use super::replay::{Evidence, digest_of_call};
+use super::shared::{Callee, Shared};
 use crate::conversation::{
     AgentEvent, AgentEventKind, Blob, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation, Message, Part,
     Payload as Json, Source, ToolCall, ToolOutcome, large_contents,
@@ -186,7 +186,7 @@ pub(super) async fn call(call: Call<'_>) -> Exchange {
     let time = Time::until(call.deadline);
     let mut exchange = match &call.shared.evidence {
         None => watched(&call, &time).await,
-        Some(evidence) => evidence.call(&call, &to, &digest).await,
+        Some(evidence) => play_back(&call, evidence, &to, &digest).await,
     };
     for tool in &mut exchange.transcript.tool_calls {
         tool.turn = call.invocation.turn;
@@ -293,10 +293,27 @@ async fn watched(call: &Call<'_>, time: &Time) -> Exchange {
         read = awaited.read(exchange.spans_flushed, shared.span_wait) => read,
     };
     exchange.waited = read.waited;
-    let bytes = size_of_turn(&exchange.transcript);
+    let bytes = exchange.transcript.size();
     exchange.warnings.extend(in_place(bytes, || reconcile(&mut exchange.transcript, &read)));
     shared.journal.case(call.case, call.invocation.turn, Payload::SpansRead(Box::new(read))).await;
     exchange
+}
+
+/// Plays back what the agent answered then. Its events are written to the log of this run, too.
+async fn play_back(call: &Call<'_>, evidence: &Evidence, to: &str, digest: &str) -> Exchange {
+    let turn = call.invocation.turn;
+    let answered = match evidence.answered(call.case, turn, to, digest).await {
+        Ok(events) => {
+            for event in &events {
+                if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. } | Payload::SpansRead(_)) {
+                    call.shared.journal.case(call.case, turn, event.payload.clone()).await;
+                }
+            }
+            evidence.exchange(&events, call.invocation.tool_mode)
+        }
+        Err(why) => Err(why),
+    };
+    answered.unwrap_or_else(|why| Exchange { failure: Some(Failure::Suite(why)), ..Exchange::default() })
 }
 
 /// What was said, for traces: the last messages and the answer behind them, if there is one, without files, of so many bytes at most.

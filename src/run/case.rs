@@ -8,10 +8,13 @@ use uuid::Uuid;
 use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::Clock;
+use super::dynamic;
 use super::gate::GateWatch;
 use super::judging::{Cost, judged};
+use super::loaded::{Loaded, Started, load};
+use super::resume::key_of;
 use super::script::{hooks, test};
-use super::{Shared, dynamic, key_of};
+use super::shared::Shared;
 use crate::check::framework::{Replies, Reply, questions};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
@@ -19,24 +22,13 @@ use crate::event::{CaseRef, Payload};
 use crate::peer::agent::Backoff;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
-use crate::suite::timeout::Timeout;
-use crate::suite::{Case, Dialect, Mode, Suite};
+use crate::suite::{Case, Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Attempt, Blame, CaseResult, Cause, Outcome};
 use crate::work::Undecided;
 
 /// The capability of agents that take files in pieces.
 const ATTACHMENTS: &str = "attachments";
-
-/// A case that was announced in the log.
-pub(super) struct Started {
-    /// Id of its first call of the agent.
-    pub(super) invocation_id: String,
-    pub(super) tool_mode: ToolMode,
-    pub(super) timeout: Timeout,
-    /// When its time is up.
-    pub(super) deadline: Instant,
-}
 
 /// Runs a case to its verdict, in as many attempts as the run allows.
 pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: CaseRef) {
@@ -91,27 +83,6 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
             () = tokio::time::sleep(backoff.pause()) => {}
         }
     }
-}
-
-/// A case with everything that its run needs.
-#[derive(Debug, Clone)]
-pub(super) struct Loaded {
-    pub(super) suite: Arc<Suite>,
-    pub(super) case: Arc<Case>,
-}
-
-/// Reads the case again if it is not held, which waits for a disk.
-async fn load(planned: &PlannedCase) -> Result<Loaded, String> {
-    let suite = Arc::clone(&planned.suite);
-    let loaded = if planned.head().held().is_some() {
-        planned.load()
-    } else {
-        let planned = planned.clone();
-        let read = tokio::task::spawn_blocking(move || planned.load()).await;
-        read.map_err(|error| format!("the daemon failed while it read the case: {error}"))?
-    };
-    let case = loaded.map_err(|error| error.to_string())?;
-    Ok(Loaded { suite, case })
 }
 
 /// How often a case may still be tried again.

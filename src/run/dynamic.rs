@@ -5,19 +5,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::Shared;
 use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
 use super::call::{Call, call, for_traces};
-use super::case::{Loaded, Started};
 use super::clock::{Clock, fairly};
 use super::judging::{Cost, judged};
+use super::loaded::{Loaded, Started};
 use super::replay::digest_of_input;
+use super::shared::Shared;
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Question, Replies, Reply, evaluate, evaluate_dialogue, questions};
 use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
-use crate::conversation::{
-    Exchange, Failure, Invocation, Message, Part, Role, Source, ToolCall, ToolOutcome, Transcript,
-};
+use crate::conversation::{Exchange, Failure, Invocation, Message, Part, Role, Source, Transcript};
 use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
 use crate::json::Json;
 use crate::limits::SIMULATOR_BYTES;
@@ -234,7 +232,7 @@ async fn play(
             invoke(case, progress, turn, &conversation_id, record.deadline).await;
         record.deadline += waited;
         record.clock.add(Blame::Agent, asked.elapsed().saturating_sub(waited));
-        record.bytes += size_of_turn(&transcript);
+        record.bytes += transcript.size();
         let too_long = format!("its answers and tool calls have more than {MAX_RECORD} bytes in all turns");
         if let Some(failure) = failure.or_else(|| (record.bytes > MAX_RECORD).then_some(Failure::Protocol(too_long))) {
             if record.bytes <= MAX_RECORD {
@@ -390,24 +388,6 @@ fn size_of(message: &Message) -> usize {
         },
     };
     message.parts.iter().map(size).sum()
-}
-
-/// Bytes of what the agent said and did in a turn.
-pub(super) fn size_of_turn(transcript: &Transcript) -> usize {
-    let json = |payload: Option<&crate::conversation::Payload>| match payload {
-        Some(crate::conversation::Payload::Json(text)) => text.as_str().len(),
-        Some(crate::conversation::Payload::Malformed(text)) => text.len(),
-        None => 0,
-    };
-    let call = |call: &ToolCall| {
-        let outcome = match &call.outcome {
-            Some(ToolOutcome::Result(result)) => json(result.as_ref()),
-            Some(ToolOutcome::Error(fault)) => fault.message.len(),
-            Some(ToolOutcome::NotRun) | None => 0,
-        };
-        call.name.len() + call.call_id.len() + json(call.params.given()) + outcome
-    };
-    transcript.response.len() + transcript.commentary.len() + transcript.tool_calls.iter().map(call).sum::<usize>()
 }
 
 /// Calls the agent with everything that was said.

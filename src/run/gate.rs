@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Done, key_of};
+use super::resume::{Done, key_of};
 use crate::event::CaseRef;
 use crate::plan::{Plan, PlannedCase};
 use crate::suite::Suite;

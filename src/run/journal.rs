@@ -9,7 +9,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::{Control, Done, Finished, case_ref};
+use super::control::Control;
+use super::resume::{Done, Finished, case_ref};
 use crate::conversation::CancelReason;
 use crate::event::{CaseRef, Draft, Payload, Run};
 use crate::limits::EVENT_BYTES;

@@ -1,7 +1,6 @@
 //! Judges apart from the runtime what may take its time: patterns, large answers, many assertions.
 
-use super::Shared;
-use super::dynamic::size_of_turn;
+use super::shared::Shared;
 use crate::conversation::Transcript;
 use crate::limits::JUDGING_CPU;
 use crate::suite::assertion::Assertion;
@@ -39,7 +38,7 @@ impl Cost {
     }
 
     fn of(is_slow: bool, entries: usize, transcript: &Transcript) -> Self {
-        let bytes = size_of_turn(transcript);
+        let bytes = transcript.size();
         let size = bytes + 64 * transcript.tool_calls.len();
         Self { is_slow, steps: entries.saturating_mul(size), bytes }
     }

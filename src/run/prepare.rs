@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::control::Control;
+use super::job::Job;
 use super::journal::Journal;
-use super::{Control, Job};
 use crate::check::arguments::Schemas;
 use crate::conversation::{Description, Fault, FaultOrigin, JsonText};
 use crate::event::Payload;

@@ -17,10 +17,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::call::Call;
 use crate::conversation::{
-    AgentCard, AgentEvent, Arguments, Description, Exchange, Failure, Invocation, JsonText, Message, ToolCall,
-    ToolMode, ToolOutcome, Transcript,
+    AgentCard, AgentEvent, Arguments, Description, Exchange, Invocation, JsonText, Message, ToolCall, ToolMode,
+    ToolOutcome, Transcript,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
@@ -183,35 +182,38 @@ impl Evidence {
         places.get(*times - 1).copied().ok_or(places.len())
     }
 
-    /// What an agent answered to a call; its events are written to the log of this run, too.
-    pub(super) async fn call(&self, call: &Call<'_>, to: &str, digest: &str) -> Exchange {
-        let miss = |what: &str| Exchange { failure: Some(Failure::Suite(self.miss(what))), ..Exchange::default() };
-        let Some(then) = self.then(call.case) else { return miss("it was not run then") };
-        let turn = call.invocation.turn;
-        let place = match self.place(call.case, &then, &key(to, digest)) {
-            Ok(place) => place,
-            Err(times) => {
-                return miss(&match (self.index.turns(&then).called, times) {
-                    (0, _) => "nothing was sent to the agent then".to_owned(),
-                    (ended, _) if turn > ended => format!("it ended after turn {ended} then, and this is turn {turn}"),
-                    (_, 0) => "the agent was sent something else then".to_owned(),
-                    (_, times) => format!("the agent was sent this only {} then", times_of(times)),
-                });
-            }
-        };
-        let events = match (self.read)(then, place.first, place.last).await {
-            Ok(events) => events,
-            Err(why) => return miss(&why),
-        };
-        let events: Vec<_> = events.iter().filter(|event| event.turn == place.turn).collect();
-        for event in &events {
-            if matches!(event.payload, Payload::Agent(_) | Payload::StubServed { .. } | Payload::SpansRead(_)) {
-                call.shared.journal.case(call.case, call.invocation.turn, event.payload.clone()).await;
-            }
-        }
+    /// The events of what an agent answered to a call of a case.
+    ///
+    /// # Errors
+    /// When it was not asked that, or the log cannot be read.
+    pub(super) async fn answered(
+        &self,
+        case: &CaseRef,
+        turn: u32,
+        to: &str,
+        digest: &str,
+    ) -> Result<Vec<Arc<RunEvent>>, String> {
+        let then = self.then(case).ok_or_else(|| self.miss("it was not run then"))?;
+        let place = self.place(case, &then, &key(to, digest)).map_err(|times| {
+            self.miss(&match (self.index.turns(&then).called, times) {
+                (0, _) => "nothing was sent to the agent then".to_owned(),
+                (ended, _) if turn > ended => format!("it ended after turn {ended} then, and this is turn {turn}"),
+                (_, 0) => "the agent was sent something else then".to_owned(),
+                (_, times) => format!("the agent was sent this only {} then", times_of(times)),
+            })
+        })?;
+        let mut events = (self.read)(then, place.first, place.last).await?;
+        events.retain(|event| event.turn == place.turn);
+        Ok(events)
+    }
+
+    /// The call that these events tell.
+    ///
+    /// # Errors
+    /// When they do not tell its end.
+    pub(super) fn exchange(&self, events: &[Arc<RunEvent>], mode: ToolMode) -> Result<Exchange, String> {
         let bytes = events.iter().map(|event| event.payload.weight()).sum();
-        let exchange = in_place(bytes, || exchange(&events, call.invocation.tool_mode));
-        exchange.unwrap_or_else(|| miss("its log is not what it was"))
+        in_place(bytes, || exchange(events, mode)).ok_or_else(|| self.miss("its log is not what it was"))
     }
 
     /// What a simulator or validator said to a question.
@@ -249,7 +251,7 @@ fn times_of(number: usize) -> String {
 }
 
 /// A call as its events tell it; `None`: they do not tell its end.
-fn exchange(events: &[&Arc<RunEvent>], mode: ToolMode) -> Option<Exchange> {
+fn exchange(events: &[Arc<RunEvent>], mode: ToolMode) -> Option<Exchange> {
     let mut recording = Recording::new(mode);
     let mut seq = 0;
     let mut spans = None;

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
+use super::case;
+use super::control::Pace;
 use super::pulse::watched;
-use super::{Pace, Shared, case, case_ref, key_of};
+use super::resume::{case_ref, key_of};
+use super::shared::Shared;
 use crate::conversation::{CancelReason, Transcript};
 use crate::event::{CaseRef, Payload};
 use crate::plan::PlannedCase;

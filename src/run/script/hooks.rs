@@ -2,80 +2,29 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::bounded;
 use super::host::Host;
-use super::{Call as ToolCallJson, bounded, context};
-use crate::conversation::{Failure, Message, Transcript};
+use crate::conversation::{Failure, Transcript};
 use crate::event::CaseRef;
 use crate::json::Json;
 use crate::plan::PlannedCase;
-use crate::run::Shared;
-use crate::run::case::Loaded;
+use crate::run::loaded::Loaded;
+use crate::run::shared::Shared;
+use crate::run::told::{MAX_TOLD, case_json, context, null, result_json};
 use crate::script::pool::{self, Called};
 use crate::script::wire::Kind;
-use crate::suite::framework::message_json;
 use crate::suite::script::ScriptRef;
-use crate::suite::{Case, Mode};
-use crate::verdict::{Blame, CaseResult, Cause, Outcome, whole_millis};
+use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 /// Time of a script that cleans up; what it was called for is over.
 const CLEANING: Duration = Duration::from_mins(1);
-/// Most bytes of all cases, or of all results, that a script around a run is told.
-const MAX_TOLD: usize = 16 << 20;
 
 /// What one script passes on to another; `None`: nothing.
 pub(in crate::run) type Passed = Option<Box<RawValue>>;
-
-/// A case, as a script is told.
-#[derive(Serialize)]
-struct TestCase<'a> {
-    id: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    input: Box<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    options: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    assert: Vec<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timeout: Option<&'a str>,
-}
-
-/// A result, as a script is told.
-#[derive(Serialize)]
-struct TestResult<'a> {
-    id: &'a str,
-    status: &'static str,
-    output: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    duration_ms: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    assertions: Vec<Assertion<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<ToolCallJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct Assertion<'a> {
-    r#type: &'a str,
-    passed: bool,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
-}
-
-/// The results of a run so far, for the script after it.
-#[derive(Debug, Clone, Default)]
-pub struct Results {
-    told: Vec<Box<RawValue>>,
-    bytes: usize,
-}
 
 /// Calls the script before a case, if it has one.
 ///
@@ -172,7 +121,7 @@ async fn call(
     let deadline = Instant::now() + time;
     let mut host = Host::new(shared, &loaded.suite.path, case_ref, time, deadline, None);
     let Some(scripts) = &shared.scripts else { return Answered::never("there are no scripts") };
-    let context = context(&shared.callee, host.conversation_id(), loaded.case.metadata.as_ref());
+    let context = context(shared.callee.agent_id(), host.conversation_id(), loaded.case.metadata.as_ref());
     let (path, arguments) = match prepare(shared, hook, context, arguments) {
         Ok(prepared) => prepared,
         Err(why) => return Answered::never(why),
@@ -249,29 +198,6 @@ pub(in crate::run) fn keep(shared: &Shared, case: &CaseRef, result: &CaseResult)
     }
 }
 
-impl Results {
-    /// Keeps a result; when they are many, what the agent said is left out.
-    pub(in crate::run) fn keep(&mut self, case: &CaseRef, result: &CaseResult) {
-        let whole = result_json(&case.case_id, result).ok().filter(|json| self.bytes + json.get().len() <= MAX_TOLD);
-        let short = || {
-            let short = TestResult {
-                id: &case.case_id,
-                status: status(result),
-                output: "",
-                error: None,
-                duration_ms: whole_millis(result.transcript.duration),
-                assertions: Vec::new(),
-                tool_calls: Vec::new(),
-            };
-            to_raw_value(&short).ok()
-        };
-        if let Some(json) = whole.or_else(short) {
-            self.bytes += json.get().len();
-            self.told.push(json);
-        }
-    }
-}
-
 /// Calls a script that stands around a run. There is no case that a call of an agent would belong to, so none can be made.
 async fn around(
     shared: &Shared,
@@ -279,7 +205,7 @@ async fn around(
     arguments: serde_json::Result<Vec<Box<RawValue>>>,
 ) -> Result<Passed, String> {
     let Some(scripts) = &shared.scripts else { return Err("there are no scripts".to_owned()) };
-    let context = context(&shared.callee, &Uuid::new_v4().to_string(), None);
+    let context = context(shared.callee.agent_id(), &Uuid::new_v4().to_string(), None);
     let (path, arguments) = prepare(shared, hook, context, arguments)?;
     let functions = [hook.function.as_deref().unwrap_or_default()];
     let deadline = Instant::now() + CLEANING;
@@ -300,65 +226,4 @@ fn passed_on(answer: Passed) -> Passed {
         RawValue::from_string(json.get("data")?.stringify()).ok()
     });
     data.or(answer)
-}
-
-fn null() -> serde_json::Result<Box<RawValue>> {
-    to_raw_value(&())
-}
-
-fn case_json(case: &Case) -> serde_json::Result<Box<RawValue>> {
-    let raw = |text: &str| RawValue::from_string(text.to_owned()).ok();
-    let input = match case.messages.as_slice() {
-        [] => null()?,
-        [message]
-            if message.parts.len() == 1 && message_json(message) == message_json(&Message::user(message.text())) =>
-        {
-            to_raw_value(&message.text())?
-        }
-        messages => {
-            let messages: Vec<_> = messages.iter().filter_map(|message| raw(&message_json(message))).collect();
-            to_raw_value(&messages)?
-        }
-    };
-    let checkpoints = match &case.mode {
-        Mode::Dynamic(dialogue) => dialogue.checkpoints.as_slice(),
-        Mode::Single | Mode::Stubbed { .. } | Mode::Test(_) => &[],
-    };
-    let claims = case.claims.iter().chain(checkpoints.iter().flat_map(|checkpoint| &checkpoint.claims));
-    to_raw_value(&TestCase {
-        id: &case.id,
-        name: &case.description,
-        input,
-        metadata: case.metadata.as_ref().and_then(|metadata| raw(metadata.as_str())),
-        options: case.options.as_ref().and_then(|options| raw(options.as_str())),
-        assert: claims.filter_map(|claim| raw(claim.written.as_str())).collect(),
-        timeout: case.timeout.as_ref().map(|timeout| timeout.written.as_str()),
-    })
-}
-
-fn result_json(id: &str, result: &CaseResult) -> serde_json::Result<Box<RawValue>> {
-    let checked = result.checkpoints.iter().flat_map(|checkpoint| &checkpoint.assertions);
-    let assertions = result.assertions.iter().chain(checked).filter(|one| one.outcome != Outcome::Skipped);
-    to_raw_value(&TestResult {
-        id,
-        status: status(result),
-        output: &result.transcript.response,
-        error: result.error.as_deref(),
-        duration_ms: whole_millis(result.transcript.duration),
-        assertions: assertions
-            .map(|one| Assertion { r#type: &one.name, passed: one.outcome == Outcome::Passed, reason: &one.reason })
-            .collect(),
-        tool_calls: result.transcript.tool_calls.iter().map(ToolCallJson::of).collect(),
-    })
-}
-
-/// The words of Agent Test Framework V2.
-fn status(result: &CaseResult) -> &'static str {
-    match result.outcome {
-        Outcome::Passed => "passed",
-        Outcome::Skipped => "skipped",
-        Outcome::Failed if result.cause == Some(Cause::Timeout) => "timeout",
-        Outcome::Failed => "failed",
-        Outcome::Errored => "error",
-    }
 }

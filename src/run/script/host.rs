@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Call as ToolCallJson, MAX_ANSWER, RunScripts};
+use super::MAX_ANSWER;
 use crate::check::describe;
 use crate::check::framework::Reply;
 use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
@@ -20,10 +20,11 @@ use crate::peer::party::Belongs;
 use crate::run::ask::validator;
 use crate::run::call::{Call, call};
 use crate::run::clock::Clock;
-use crate::run::dynamic::{MAX_RECORD, size_of_turn};
+use crate::run::dynamic::MAX_RECORD;
 use crate::run::judging::{Cost, judged};
 use crate::run::replay::Evidence;
-use crate::run::{Callee, Shared};
+use crate::run::shared::{Callee, RunScripts, Shared};
+use crate::run::told::ToolCallJson;
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
 use crate::suite::framework::{message_json, read_messages};
@@ -259,7 +260,7 @@ impl<'a> Host<'a> {
         self.deadline += waited;
         self.waited += waited;
         self.warnings.extend(warnings);
-        self.bytes += size_of_turn(&transcript);
+        self.bytes += transcript.size();
         let too_long = || Failure::Protocol(format!("its answers and tool calls have more than {MAX_RECORD} bytes"));
         if let Some(failure) = failure.or_else(|| (self.bytes > MAX_RECORD).then(too_long)) {
             return Err(self.failed(failure));

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::host::Host;
-use super::{RunScripts, context};
 use crate::check::framework::Reply;
 use crate::check::script_test::{Broken, Tested, judge_test};
 use crate::conversation::Failure;
 use crate::event::CaseRef;
-use crate::run::Shared;
-use crate::run::case::{Loaded, Started};
+use crate::run::loaded::{Loaded, Started};
+use crate::run::shared::{RunScripts, Shared};
+use crate::run::told::context;
 use crate::script::pool::{self, Called};
 use crate::script::source::Scripts;
 use crate::script::wire::{Check, Checks, Kind};
@@ -91,7 +91,7 @@ async fn call(
         Err(why) => return Err(why),
     };
     let function = test.function.as_deref().unwrap_or_default();
-    let context = match context(&shared.callee, host.conversation_id(), None) {
+    let context = match context(shared.callee.agent_id(), host.conversation_id(), None) {
         Ok(context) => context,
         Err(error) => return Err(error.to_string()),
     };

@@ -571,7 +571,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
             verdict = Some(*result);
         }
     }
-    engine.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    engine.await.map_err(|error| error.to_string())?;
     servers.iter().for_each(tokio::task::JoinHandle::abort);
     verdict.ok_or_else(|| "the case has no verdict".to_owned())
 }

@@ -1,0 +1,41 @@
+//! A case that is run: read if it was not held, and announced in the log.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::conversation::ToolMode;
+use crate::plan::PlannedCase;
+use crate::suite::timeout::Timeout;
+use crate::suite::{Case, Suite};
+
+/// A case with everything that its run needs.
+#[derive(Debug, Clone)]
+pub(super) struct Loaded {
+    pub(super) suite: Arc<Suite>,
+    pub(super) case: Arc<Case>,
+}
+
+/// Reads the case again if it is not held, which waits for a disk.
+pub(super) async fn load(planned: &PlannedCase) -> Result<Loaded, String> {
+    let suite = Arc::clone(&planned.suite);
+    let loaded = if planned.head().held().is_some() {
+        planned.load()
+    } else {
+        let planned = planned.clone();
+        let read = tokio::task::spawn_blocking(move || planned.load()).await;
+        read.map_err(|error| format!("the daemon failed while it read the case: {error}"))?
+    };
+    let case = loaded.map_err(|error| error.to_string())?;
+    Ok(Loaded { suite, case })
+}
+
+/// A case that was announced in the log.
+pub(super) struct Started {
+    /// Id of its first call of the agent.
+    pub(super) invocation_id: String,
+    pub(super) tool_mode: ToolMode,
+    pub(super) timeout: Timeout,
+    /// When its time is up.
+    pub(super) deadline: Instant,
+}
