@@ -5,13 +5,14 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use super::params::{self, ReadArguments};
+use super::step::Step;
 use super::{Context, MAX_HINTS, near};
 use crate::conversation::{Cost, ToolCall, ToolMode, ToolOutcome, Transcript};
 use crate::json::{Json, Value};
-use crate::limits::{JUDGING_CPU, TEMPLATE_CASE_BYTES};
+use crate::limits::TEMPLATE_CASE_BYTES;
 use crate::suite::assertion::Assertion;
-use crate::suite::pattern::{JsPattern, PatternError};
-use crate::suite::template::{Data, Template, Unfilled, why_unresolved};
+use crate::suite::pattern::JsPattern;
+use crate::suite::template::{Template, Unfilled};
 use crate::suite::{Case, Mode};
 use crate::usage::{estimate_tokens, measured_tokens};
 use crate::verdict::{AssertionResult, Blame, Outcome};
@@ -21,104 +22,10 @@ use crate::work::is_over;
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
 /// Why times and costs are not looked at.
 const REPLAYED: &str = "what is replayed says nothing about times and costs";
-/// Why a text with tokens is not looked at.
-const TOO_LONG: &str = "the text is too long once its tokens are replaced";
 /// What the answer is called in hints.
 const RESPONSE: &str = "the response";
 /// In `toolsAcceptable`, a set of just this name stands for no calls at all.
 const NONE: &str = "__none__";
-
-/// What came of one counted assertion.
-pub(super) enum Step {
-    Holds,
-    Fails(String),
-    /// The same, and what was there.
-    FailsNear {
-        reason: String,
-        hint: String,
-    },
-    /// Not looked at; the tokens are those that lead nowhere.
-    Skipped(String, Vec<String>),
-    /// Evaluated, but with tokens removed that lead nowhere.
-    WithoutTokens(Box<Step>, Vec<String>),
-    /// It could not be evaluated.
-    Errored(String),
-}
-
-impl Step {
-    pub(super) fn of(holds: bool, reason: impl FnOnce() -> String) -> Self {
-        if holds { Self::Holds } else { Self::Fails(reason()) }
-    }
-
-    /// The same; where it fails, with what was there.
-    pub(super) fn or_tell(self, hint: impl FnOnce() -> String) -> Self {
-        match self {
-            Self::Fails(reason) => Self::FailsNear { reason, hint: hint() },
-            Self::FailsNear { reason, hint: before } => {
-                let told: Vec<String> = [before, hint()].into_iter().filter(|told| !told.is_empty()).collect();
-                Self::FailsNear { reason, hint: told.join("; ") }
-            }
-            other => other,
-        }
-    }
-
-    pub(super) fn unresolved(tokens: Vec<String>, data: &Data) -> Self {
-        Self::Skipped(why_unresolved(&tokens, data), tokens)
-    }
-
-    /// It was not looked at, or not to its end.
-    fn unlooked() -> Self {
-        Self::Errored(no_time())
-    }
-
-    /// What cannot be put together to be looked at.
-    pub(super) fn unfilled(unfilled: Unfilled, data: &Data) -> Self {
-        match unfilled {
-            Unfilled::Nowhere(tokens) => Self::unresolved(tokens, data),
-            Unfilled::TooLong => Self::Errored(TOO_LONG.to_owned()),
-        }
-    }
-
-    /// Whether a pattern matches, in the words of the field.
-    pub(super) fn of_match(matched: Result<bool, PatternError>, reason: impl FnOnce() -> String) -> Self {
-        match matched {
-            Ok(matched) => Self::of(matched, reason),
-            // What cannot be compiled fails its case (a decision of the contract's vectors).
-            Err(error @ PatternError::Invalid { .. }) => Self::Fails(error.to_string()),
-            Err(error) => Self::Errored(error.to_string()),
-        }
-    }
-
-    fn result(self, name: &str) -> AssertionResult {
-        let (mut unresolved_tokens, mut told) = (Vec::new(), String::new());
-        let (outcome, reason) = match self {
-            Self::Holds => (Outcome::Passed, String::new()),
-            Self::Fails(reason) => (Outcome::Failed, reason),
-            Self::FailsNear { reason, hint } => {
-                told = hint;
-                (Outcome::Failed, reason)
-            }
-            Self::Skipped(reason, tokens) => {
-                unresolved_tokens = tokens;
-                (Outcome::Skipped, reason)
-            }
-            Self::Errored(reason) => (Outcome::Errored, reason),
-            Self::WithoutTokens(step, tokens) => {
-                return AssertionResult { unresolved_tokens: tokens, ..step.result(name) };
-            }
-        };
-        AssertionResult {
-            name: name.to_owned(),
-            outcome,
-            reason,
-            hint: told,
-            unresolved_tokens,
-            blame: None,
-            written: None,
-            opinion: None,
-        }
-    }
-}
 
 /// Evaluates the assertions of `case` against what the agent said and did.
 ///
@@ -370,11 +277,6 @@ impl<'a> Subject<'a> {
             },
         }
     }
-}
-
-/// Why something was not looked at, or not to its end.
-pub(super) fn no_time() -> String {
-    format!("not looked at: the assertions took more than {} s of CPU time", JUDGING_CPU.as_secs())
 }
 
 /// A text in a reason: what people read, and not all that somebody can write.

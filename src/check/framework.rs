@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 mod hint;
 
-use super::contract::{UNSETTLED, no_time, unsettled};
+use super::contract::{UNSETTLED, unsettled};
 use super::params::{self, ReadArguments};
+use super::step::no_time;
 use super::{MAX_HINTS, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;

@@ -8,6 +8,7 @@ pub mod script_test;
 mod near;
 mod params;
 mod snapshot;
+mod step;
 
 use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
 use crate::suite::automaton::Deadline;

@@ -8,8 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::contract::Step;
 use super::near;
+use super::step::Step;
 use crate::conversation::{Payload, ToolCall};
 use crate::json::{Json, Value, number_text};
 use crate::limits::JUDGED_BYTES;

@@ -6,6 +6,7 @@
 mod agents;
 mod artifact;
 pub mod config;
+mod create;
 mod door;
 mod generate;
 mod history;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::manager::CreateError;
+use super::create::CreateError;
 use crate::bundle::{Bundle, Role};
 use crate::conversation::Content;
 use crate::json::Json;

@@ -4,7 +4,7 @@
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
-use super::manager::CreateError;
+use super::create::CreateError;
 use super::memory::Short;
 use crate::peer::agent::DescribeError;
 use crate::peer::directory::DirectoryError;

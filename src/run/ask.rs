@@ -56,8 +56,7 @@ impl Asking {
     /// Notes the answer, or why there is none.
     pub(super) async fn end(self, shared: &Shared, case: &CaseRef, turn: u32, said: Said, usage: Option<Usage>) {
         let said = PartySaid { said, usage, duration: self.since.elapsed(), ..self.said };
-        // When nobody stores the log any more, the verdict on the case does not come into it either.
-        let _ = shared.journal.case(case, turn, Payload::PartySaid(Box::new(said))).await;
+        shared.journal.case(case, turn, Payload::PartySaid(Box::new(said))).await;
     }
 }
 

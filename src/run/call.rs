@@ -726,7 +726,7 @@ async fn log(call: &Call<'_>, event: AgentEvent) {
     if matches!(event.kind, AgentEventKind::TextDelta { .. } | AgentEventKind::Accepted { .. }) {
         return;
     }
-    call.shared.journal.case(call.case, call.invocation.turn, Payload::Agent(event)).await
+    call.shared.journal.case(call.case, call.invocation.turn, Payload::Agent(event)).await;
 }
 
 /// Reports a rule that the agent bent, once a run.
@@ -734,7 +734,7 @@ async fn report(call: &Call<'_>, rule: Leniency) {
     if !call.shared.is_news(rule) {
         return;
     }
-    call.shared.journal.case(call.case, 0, Payload::Warning(rule.message().to_owned())).await
+    call.shared.journal.case(call.case, 0, Payload::Warning(rule.message().to_owned())).await;
 }
 
 /// Asks the agent to end the call and resets the stream after its grace, without holding up the case.

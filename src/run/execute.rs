@@ -229,5 +229,5 @@ async fn schedule(shared: &Arc<Shared>, cases: Vec<PlannedCase>) -> Trouble {
 
 async fn finish(journal: &Journal, state: State, agent: Option<AgentCard>, error: Option<Fault>) {
     let run = Run { state, agent, error, finished_at: Some(jiff::Timestamp::now()), ..journal.current() };
-    journal.run(Payload::RunFinished(Box::new(run))).await
+    journal.run(Payload::RunFinished(Box::new(run))).await;
 }

@@ -132,12 +132,12 @@ impl Journal {
 
     /// An event of the run as a whole.
     pub(super) async fn run(&self, payload: Payload) {
-        self.write(Draft { case: None, turn: 0, payload }).await
+        self.write(Draft { case: None, turn: 0, payload }).await;
     }
 
     /// An event of a case.
     pub(super) async fn case(&self, case: &CaseRef, turn: u32, payload: Payload) {
-        self.write(Draft { case: Some(case.clone()), turn, payload }).await
+        self.write(Draft { case: Some(case.clone()), turn, payload }).await;
     }
 
     /// Announces the cases of a plan, in its order.

@@ -71,7 +71,7 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) {
             CaseResult::not_run(Cause::Cancelled, Blame::Daemon, why)
         }
     };
-    shared.journal.not_run(&rest, not_run).await
+    shared.journal.not_run(&rest, not_run).await;
 }
 
 /// Takes the end of a case's task; one that panicked left its case without a verdict.

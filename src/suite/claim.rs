@@ -10,7 +10,7 @@ use super::automaton::Pool;
 use super::error::meant_or_all;
 use super::path::JsonPath;
 use super::re2::Re2Pattern;
-use super::reader::Reader;
+use super::reader::{Reader, given, must_be, no_other_keys, short};
 use super::times::Times;
 use crate::conversation::JsonText;
 use crate::json::{Json, Value};
@@ -538,41 +538,5 @@ fn check_patterns(result: &Json, pool: &mut Pool) -> Result<(), String> {
         Value::Array(items) => items.iter().try_for_each(|item| check_patterns(item, pool)),
         Value::Object(members) => members.iter().try_for_each(|(_, value)| check_patterns(value, pool)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
-    }
-}
-
-pub(super) fn no_other_keys(
-    reader: &mut Reader<'_>,
-    place: &dyn fmt::Display,
-    object: &Json,
-    allowed: &[&str],
-    what: &str,
-) -> bool {
-    let mut is_right = true;
-    for (key, value) in object.members().iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
-        let message = format!("{what} has no such key");
-        reader.error(value.line, format_args!("{place}.{key}"), message, meant_or_all(key, allowed));
-        is_right = false;
-    }
-    is_right
-}
-
-/// A member that is there and not null.
-pub(super) fn given<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
-    json.get(key).filter(|value| !matches!(value.value, Value::Null))
-}
-
-/// What a value should have been, in words.
-pub(super) fn must_be(wanted: &str, value: &Json) -> String {
-    format!("must be {wanted}, not {}", value.kind())
-}
-
-/// A value in a message: its JSON, or the beginning of it.
-pub(super) fn short(value: &Json) -> String {
-    const MOST: usize = 100;
-    let text = value.stringify();
-    match text.char_indices().nth(MOST) {
-        None => text,
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -6,10 +6,9 @@
 use std::fmt;
 
 use super::assertion::{Assertion, Operand, ParamAssertion, ParamCheck};
-use super::claim::{must_be, short};
 use super::error::meant_or_all;
 use super::pattern::JsPattern;
-use super::reader::Reader;
+use super::reader::{Reader, must_be, short};
 use super::template::{JsonTemplate, Template, value_text};
 use crate::json::{Json, Value};
 

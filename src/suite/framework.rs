@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::automaton::Pool;
 use super::cases::{Extras, Head};
-use super::claim::{self, ClaimKind, given, must_be};
+use super::claim::{self, ClaimKind};
 use super::error::{SuiteErrors, did_you_mean};
-use super::reader::Reader;
+use super::reader::{Reader, given, must_be};
 use super::script::{Hooks, ScriptRef};
 use super::text::Text;
 use super::timeout::Timeout;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::automaton::Pool;
-use super::error::{Finding, SuiteErrors, did_you_mean};
+use super::error::{Finding, SuiteErrors, did_you_mean, meant_or_all};
 use crate::json::{Json, Value};
 
 /// Errors and warnings of one file, each with its place.
@@ -121,5 +121,42 @@ impl<'a> Reader<'a> {
     /// The errors, if there are any.
     pub(super) fn refuse(&mut self) -> Result<(), SuiteErrors> {
         if self.errors.is_empty() { Ok(()) } else { Err(SuiteErrors(std::mem::take(&mut self.errors))) }
+    }
+}
+
+/// Whether an object has no other keys than these; one that it has is an error.
+pub(super) fn no_other_keys(
+    reader: &mut Reader<'_>,
+    place: &dyn fmt::Display,
+    object: &Json,
+    allowed: &[&str],
+    what: &str,
+) -> bool {
+    let mut is_right = true;
+    for (key, value) in object.members().iter().filter(|(key, _)| !allowed.contains(&key.as_str())) {
+        let message = format!("{what} has no such key");
+        reader.error(value.line, format_args!("{place}.{key}"), message, meant_or_all(key, allowed));
+        is_right = false;
+    }
+    is_right
+}
+
+/// A member that is there and not null.
+pub(super) fn given<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
+    json.get(key).filter(|value| !matches!(value.value, Value::Null))
+}
+
+/// What a value should have been, in words.
+pub(super) fn must_be(wanted: &str, value: &Json) -> String {
+    format!("must be {wanted}, not {}", value.kind())
+}
+
+/// A value in a message: its JSON, or the beginning of it.
+pub(super) fn short(value: &Json) -> String {
+    const MOST: usize = 100;
+    let text = value.stringify();
+    match text.char_indices().nth(MOST) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

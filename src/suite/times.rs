@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::claim::{given, must_be, no_other_keys};
-use super::reader::Reader;
+use super::reader::{Reader, given, must_be, no_other_keys};
 use crate::json::{Json, Value};
 
 /// How often a tool is called.

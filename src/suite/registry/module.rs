@@ -5,7 +5,7 @@
 //! [`Kind::Opaque`] from there on.
 //!
 //! The parser recurses without a limit and the text is hostile. So it runs in processes that may die of it, and in
-//! those on a thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`] deep: the
+//! those on a thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`](super::nesting) deep: the
 //! parser tries some of them twice, `({a=({a=…` takes the third power of its depth.
 
 use std::collections::HashMap;
@@ -20,12 +20,11 @@ use oxc_ast::ast::{
 use oxc_parser::Parser;
 use oxc_span::{GetSpan as _, SourceType, Span};
 
+use super::nesting::Unreadable;
 use crate::json::{Json, Value, without_mark};
 
 /// Largest file in bytes.
 pub(super) const MAX_BYTES: usize = 256 << 10;
-/// Deepest nesting of brackets; people write ten.
-pub(super) const MAX_NESTING: usize = 64;
 /// Most tokens of one file.
 const MAX_TOKENS: usize = 100_000;
 /// Most `<`, each of which may make the parser look ahead to the end of the file.
@@ -115,14 +114,6 @@ pub(super) struct Member {
     /// `None`: everything in `value` is spread out here, or the key is computed.
     pub(super) key: Option<String>,
     pub(super) value: Arc<Node>,
-}
-
-/// Why a file cannot be read.
-#[derive(Debug)]
-pub(super) struct Unreadable {
-    /// 0 when it is about the whole file.
-    pub(super) line: u32,
-    pub(super) message: String,
 }
 
 /// Reads a file; what `path` ends in says which language it is.

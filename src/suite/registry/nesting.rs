@@ -4,13 +4,22 @@
 //! that takes a grammar it counts what would be worse. JSX is not understood: an apostrophe in it spoils no more than
 //! the rest of its line.
 
-use super::module::{MAX_NESTING, Unreadable};
+/// Deepest nesting of brackets; people write ten.
+pub(super) const MAX_NESTING: usize = 64;
 
 /// Words behind which a slash starts a regular expression.
 const BEFORE_REGEX: &[&str] =
     &["return", "typeof", "case", "do", "else", "in", "instanceof", "new", "void", "delete", "throw"];
 /// Words behind which it may.
 const PERHAPS_BEFORE_REGEX: &[&str] = &["await", "yield", "of"];
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    /// 0 when it is about the whole file.
+    pub(super) line: u32,
+    pub(super) message: String,
+}
 
 /// What stands before a slash.
 #[derive(Clone, Copy, PartialEq, Eq)]
