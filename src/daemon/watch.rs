@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use super::outbox::Ticket;
 use super::status::{of_store, of_wire};
 use crate::event::{Payload, RunEvent};
 use crate::plan::CasePatterns;
-use crate::store::{Store, Stored};
+use crate::store::{Store, StoreError, Stored};
 use crate::wire::control as pb;
 use crate::wire::event::run_event_to_proto;
 use crate::wire::run::time_to_proto;
@@ -93,11 +94,7 @@ impl Watch {
             }
             // Before reading: an event that is stored in between is then seen as a change.
             let newest = *self.newest.borrow_and_update();
-            let turn = self.ticket.turn().await;
-            self.read.extend(self.store.read(&self.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?);
-            self.ahead = self.read.iter().map(Stored::held).sum();
-            self.ticket.has_read(self.ahead);
-            drop(turn);
+            self.read_on().await?;
             if let Some(last) = self.read.back() {
                 self.after = last.event.sequence;
                 continue;
@@ -115,6 +112,26 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Reads what follows in the log, in a task of its own: nobody polls this while the client takes nothing, and neither the
+    /// turn nor the place in the line for it is kept meanwhile.
+    async fn read_on(&mut self) -> Result<(), Status> {
+        let (store, ticket) = (Arc::clone(&self.store), self.ticket.clone());
+        let (run_id, after) = (self.run_id.clone(), self.after);
+        let reading = AbortOnDropHandle::new(tokio::spawn(async move {
+            let turn = ticket.turn().await;
+            let read = store.read(&run_id, after, BATCH).await?;
+            let ahead = read.iter().map(Stored::held).sum();
+            ticket.has_read(ahead);
+            drop(turn);
+            Ok((read, ahead))
+        }));
+        let read = reading.await.map_err(|_| Status::internal("the daemon failed while it read the log"))?;
+        let (read, ahead) = read.map_err(|error: StoreError| of_store(&error))?;
+        self.read.extend(read);
+        self.ahead = ahead;
+        Ok(())
     }
 
     /// Whether there is nothing to wait for: a cursor may start behind the last event of a run that is over.

@@ -63,10 +63,17 @@ fn others_are_served(place: &Place, url: &str, agent: &str) {
 /// Watchers stop in the middle of a log, on one connection: whatever they were reading is not kept from others.
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_keep_nothing_of_the_store() {
+    // Where they stop is a matter of sizes.
+    for (bytes, count) in [(200, 300), (0, 1_000)] {
+        watchers_stop(bytes, count).await;
+    }
+}
+
+async fn watchers_stop(bytes: usize, count: usize) {
     let place = Place::new();
-    let (_agent, agent) = agent(&place, 200);
+    let (_agent, agent) = agent(&place, bytes);
     let (_daemon, url) = place.daemon();
-    place.write("many.jsonl", &cases(300));
+    place.write("many.jsonl", &cases(count));
     place.write("few.jsonl", &cases(2));
     let id = run(&place, &url, &agent, "many.jsonl");
     let mut client = connection(&url);
