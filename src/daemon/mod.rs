@@ -153,7 +153,7 @@ impl Daemon {
     /// When the server gives up.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), DaemonError> {
         let Self { manager, directory, hosts, drain, on_restart, lock } = self;
-        manager.take_up(on_restart).await?;
+        manager.take_up(on_restart).await.map_err(|error| manager.store().lost().unwrap_or(error))?;
         let (health, health_service) = tonic_health::server::health_reporter();
         let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE];
         for service in services {

@@ -193,6 +193,11 @@ impl Database {
         self.guard.keep().await
     }
 
+    /// Why nothing else matters: its file is gone.
+    pub(super) fn lost(&self) -> Option<StoreError> {
+        self.guard.lost()
+    }
+
     /// The address of a SQLite database in a file.
     pub(super) fn file_url(path: &Path) -> String {
         // In an address, these have a meaning of their own.

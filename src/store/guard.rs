@@ -45,15 +45,23 @@ impl LockedFile {
     pub async fn gone(&self) {
         loop {
             tokio::time::sleep(LOOK_AT_FILE).await;
-            let here = std::fs::metadata(&self.path).map(|meta| (meta.dev(), meta.ino()));
-            let ours = self.file.metadata().map(|meta| (meta.dev(), meta.ino()));
-            match (here, ours) {
-                (Ok(here), Ok(ours)) if here == ours => {}
-                (Err(error), _) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %self.path.display(), %error, "a file of the store cannot be looked at");
-                }
-                _ => return,
+            if self.is_gone() {
+                return;
             }
+        }
+    }
+
+    /// Whether it is not where it was any more.
+    fn is_gone(&self) -> bool {
+        let here = std::fs::metadata(&self.path).map(|meta| (meta.dev(), meta.ino()));
+        let ours = self.file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        match (here, ours) {
+            (Ok(here), Ok(ours)) => here != ours,
+            (Err(error), _) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), %error, "a file of the store cannot be looked at");
+                false
+            }
+            _ => true,
         }
     }
 
@@ -110,6 +118,14 @@ impl Guard {
             io::ErrorKind::WouldBlock => StoreError::InUse,
             _ => StoreError::Database(format!("{}: {error}", path.display())),
         })
+    }
+
+    /// Why nothing else matters: the file of the database is gone.
+    pub(super) fn lost(&self) -> Option<StoreError> {
+        match self {
+            Self::File(file) if file.is_gone() => Some(StoreError::Gone(file.path().to_owned())),
+            Self::File(_) | Self::Session(..) | Self::Nothing => None,
+        }
     }
 
     /// Watches the lock; returns when it is gone, or another daemon has it.

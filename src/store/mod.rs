@@ -213,6 +213,12 @@ impl Store {
         self.database.keep().await
     }
 
+    /// Why nothing else that goes wrong is worth telling: the file of the database is gone.
+    #[must_use]
+    pub fn lost(&self) -> Option<StoreError> {
+        self.database.lost()
+    }
+
     /// Adds a run. The same `request_id` with the same spec gives the run that is there already, and `true`.
     ///
     /// # Errors
