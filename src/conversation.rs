@@ -25,7 +25,7 @@ impl JsonText {
     /// Takes a text that is one JSON value.
     ///
     /// # Errors
-    /// When it is not, or holds more than [`crate::json::MAX_CHECKED`] values.
+    /// When it is not, or holds more than [`crate::limits::VALUES`] values.
     pub fn new(text: impl Into<String>) -> Result<Self, ParseError> {
         let text = text.into();
         Json::check(&text)?;

@@ -1,7 +1,7 @@
 //! The engine: runs a plan against an agent and writes what happens into the run's log. The only place that awaits
 //! agents.
 //!
-//! [`execute`] is one run from `RunStarted` to `RunFinished`: `prepare` asks for what the cases need, `scheduler` decides
+//! [`execute()`] is one run from `RunStarted` to `RunFinished`: `prepare` asks for what the cases need, `scheduler` decides
 //! when a case may start, `case` runs one case, `call` makes one call and keeps its time, and `compare` and `gate` say what
 //! came of all. `control` is how others tell a run to wait or to end, `resume` what an earlier daemon did of it, `shared`
 //! what its cases share, and `journal` its log. Verdicts are made elsewhere ([`crate::check`]), from what was recorded.
