@@ -119,13 +119,13 @@ limits! {
     VALUES: usize = 1_000_000, count;
         "values in one text of JSON: a file of values for tokens, a tool registry, an answer or arguments that are looked into",
         "each takes up to 60 times the two bytes that it may have, and people's have some hundred",
-        "the file is refused; of an answer or arguments what needs their values cannot be evaluated, or does not hold";
+        "the file is refused; of an answer or arguments what needs their values cannot be evaluated";
     SUITE_VALUES: usize = 2_000_000, count;
         "values of JSON in all suites of a run that are held, which the cases of large files are not",
         "100,000 cases of the Eval Runner Contract have about as many",
         "the suite is refused";
     FILE_VALUES: usize = 4_000_000, count;
-        "values in a baseline or an earlier result",
+        "values in a baseline, an earlier result, or what a script returns",
         "the result of 100,000 cases has some 3,000,000",
         "the file is refused";
     LONG_NAME_BYTES: u64 = 4 << 10, bytes;

@@ -15,7 +15,7 @@ use super::{MAX_HINTS, snapshot};
 use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
-use crate::limits::JUDGED_BYTES;
+use crate::limits::{JUDGED_BYTES, VALUES};
 use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, Scope, Stored};
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
@@ -230,6 +230,22 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// Whether a claim is about the JSON in an answer.
+fn reads_json(kind: &ClaimKind) -> bool {
+    match kind {
+        ClaimKind::Equals(wanted) => !matches!(wanted.value, Value::String(_)),
+        ClaimKind::JsonPath { .. } | ClaimKind::Type { .. } => true,
+        ClaimKind::Snapshot { compare, .. } => matches!(compare, Compare::Json { .. }),
+        _ => false,
+    }
+}
+
+/// Whether a text may be JSON that is too much to be read, which must not be taken for none: every value but the first
+/// stands behind one of these signs, perhaps with a key between them.
+fn may_hold_too_much(text: &str) -> bool {
+    text.len() > VALUES && text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() >= VALUES
+}
+
 impl Answer<'_> {
     fn json(&self) -> Option<&Json> {
         self.json.get_or_init(|| json_in(self.text)).as_ref()
@@ -238,7 +254,12 @@ impl Answer<'_> {
     /// What comes of a claim.
     fn judge(&self, claim: &Claim, reply: Option<&Reply>) -> AssertionResult {
         let mut turns = String::new();
+        let too_much = reads_json(&claim.kind) && may_hold_too_much(self.text);
         let (outcome, reason, blame) = match self.verdict(claim, reply) {
+            _ if too_much => {
+                let why = format!("the response may hold more than {VALUES} values of JSON, which are not read");
+                (Outcome::Errored, why, Some(Blame::Daemon))
+            }
             _ if matches!(claim.kind, ClaimKind::Snapshot { stored: Stored::Renewed, .. }) => match &claim.kind {
                 // Stored, it could never be compared.
                 ClaimKind::Snapshot { compare: Compare::Json { .. }, .. } if self.json().is_none() => {
@@ -579,6 +600,33 @@ mod tests {
                 let result = evaluate(&[claim], &transcript, &Replies::new()).remove(0);
                 assert_eq!((result.outcome, result.blame), (Outcome::Errored, Some(Blame::Suite)), "{result:?}");
                 assert_eq!(result.reason, format!("pattern /{slow}/ took more than 250 ms of CPU time"));
+            }
+        }
+    }
+
+    /// JSON that is too much to be read is not taken for none: neither does a claim about it fail, nor its opposite hold.
+    #[test]
+    fn json_that_is_too_much_decides_nothing() {
+        let of =
+            |values: usize| Transcript { response: format!("[{}1]", "1,".repeat(values - 2)), ..Transcript::default() };
+        let kinds = [
+            ClaimKind::JsonPath { path: JsonPath::parse("$[0]").expect("a path"), value: None },
+            ClaimKind::Equals(Json { line: 1, value: Value::Null }),
+        ];
+        for (kind, is_right) in kinds.into_iter().zip([true, false]) {
+            for negate in [false, true] {
+                let written = JsonText::new("{}").expect("JSON");
+                let claim = [Claim { kind: kind.clone(), negate, message: None, written }];
+                let result = evaluate(&claim, &of(VALUES - 1), &Replies::new()).remove(0);
+                let expected = if is_right == negate { Outcome::Failed } else { Outcome::Passed };
+                assert_eq!(result.outcome, expected, "{}", result.reason);
+                let result = evaluate(&claim, &of(VALUES + 1), &Replies::new()).remove(0);
+                assert_eq!(
+                    (result.outcome, result.blame),
+                    (Outcome::Errored, Some(Blame::Daemon)),
+                    "{}",
+                    result.reason
+                );
             }
         }
     }

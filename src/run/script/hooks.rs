@@ -222,7 +222,7 @@ async fn around(
 /// What a script before passes on: `data` of what it returns, else all of it.
 fn passed_on(answer: Passed) -> Passed {
     let data = answer.as_ref().and_then(|answer| {
-        let json = Json::parse(answer.get()).ok()?;
+        let json = Json::parse_file(answer.get()).ok()?;
         RawValue::from_string(json.get("data")?.stringify()).ok()
     });
     data.or(answer)

@@ -402,7 +402,7 @@ enum Wanted {
 
 impl Wanted {
     fn read(text: &str, what: Ask, connector: Option<String>) -> Self {
-        let arguments = match Json::parse(text).map(|arguments| arguments.value) {
+        let arguments = match Json::parse_file(text).map(|arguments| arguments.value) {
             Ok(Value::Array(arguments)) => arguments,
             _ => Vec::new(),
         };

@@ -72,7 +72,7 @@ fn reply_of(result: Result<Option<Box<RawValue>>, Broken>, console: Vec<String>)
             return Reply::Failed { why, opinion: opinion(None, console), blame: Some(blame) };
         }
     };
-    let json = answer.as_ref().and_then(|answer| Json::parse(answer.get()).ok());
+    let json = answer.as_ref().and_then(|answer| Json::parse_file(answer.get()).ok());
     if let Some((passed, reason, score)) = json.as_ref().and_then(read) {
         return Reply::Judged { passed, reason, opinion: opinion(score, console) };
     }
