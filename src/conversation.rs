@@ -106,8 +106,8 @@ impl Message {
     }
 }
 
-/// Whether an address names a file, as those read it who fetch it. No agent is handed one: it would read a file of the
-/// machine that it runs on, for whoever wrote the address.
+/// Whether an address names a file, as URL readers read it. No agent is handed one: whoever wrote the address could make
+/// it read a file of its own machine.
 #[must_use]
 pub fn names_a_file(address: &str) -> bool {
     // Blanks and control characters before an address do not count, and tabs and ends of lines nowhere.

@@ -279,7 +279,7 @@ impl Manager {
         Ok(Opening { room, turn })
     }
 
-    /// The same for somebody who waits for an answer.
+    /// Like [`Self::room_for`] for a client that waits for an answer: at most [`PATIENCE`].
     async fn room_soon(&self, spec: &RunSpec, parties: &Arc<[Party]>) -> Result<Opening, CreateError> {
         let room = tokio::time::timeout(PATIENCE, self.room_for(spec, parties)).await;
         room.unwrap_or(Err(CreateError::Busy))
@@ -764,7 +764,7 @@ struct Accepted {
     _spec: Option<Turn>,
 }
 
-/// How many KiB so many bytes are.
+/// Bytes in KiB, rounded down.
 fn kib(bytes: u64) -> usize {
     usize::try_from(bytes >> 10).unwrap_or(usize::MAX)
 }

@@ -31,8 +31,8 @@ use crate::work::{Undecided, Work, is_over, off_the_runtime};
 /// Whose turn it is when a bundle is opened: that of all who want one.
 const OPENERS: &str = "whoever opens bundles";
 
-/// Does something with a bundle that takes as long as its suites make it take: off the runtime, and with a budget of CPU time that is
-/// larger for a large bundle.
+/// Does a job with a bundle, off the runtime: its suites decide how long it takes. Its budget of CPU time grows with the
+/// bundle.
 ///
 /// # Errors
 /// When the time is over, or it died.
@@ -40,7 +40,7 @@ pub(super) async fn with_bundle<T: Send + 'static>(
     packed: Arc<File>,
     job: impl FnOnce(&Arc<File>) -> T + Send + 'static,
 ) -> Result<T, CreateError> {
-    // Of one that cannot be read whoever opens it says so.
+    // A file that cannot be read fails when the job opens it.
     let bytes = packed.metadata().map_or(0, |known| known.len());
     within(PLANNING_CPU + Duration::from_secs(bytes / PLANNING_RATE), packed, job).await
 }

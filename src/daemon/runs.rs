@@ -243,7 +243,7 @@ async fn to_its_end<T: Send + 'static>(act: impl Future<Output = T> + Send + 'st
     tokio::spawn(act).await.map_err(|_| Status::internal("the daemon failed while it did this"))
 }
 
-/// How many entries a page has, if the client asks for so many: `default` if it does not say, and at most `most`.
+/// Entries of a page: what the client asked for, at most `most`; `default` if it asked for none.
 pub(super) fn page_size(asked: i32, default: usize, most: usize) -> Result<usize, Status> {
     match usize::try_from(asked) {
         Ok(0) => Ok(default),

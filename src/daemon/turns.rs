@@ -1,6 +1,6 @@
-//! Turns at what there is little of: places for runs, room for open bundles. Of everything a quarter, and one at least, is kept from
-//! each client and each agent, so that runs that hang keep only those out that they belong to. When something becomes free, the next is the
-//! one whose client and agent have least of it.
+//! Turns at what is scarce: places for runs, room for open bundles. One client, and one agent, may have three quarters of
+//! it at most, so runs that hang never take all. When some of it becomes free, the next is the run whose client and agent
+//! have least.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(super) struct Turns {
     line: Mutex<Line>,
 }
 
-/// Somebody of whom there may be many runs.
+/// A client or an agent: what it has is counted over all its runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Party {
     /// A client on another machine, by its address.
@@ -73,15 +73,15 @@ impl Turns {
         (self.most - (self.most / 4).max(1)).max(1)
     }
 
-    /// Waits until there is so much of it: nobody gets more than a share, however much is asked for.
+    /// Waits for `count` of it, or for a whole share if `count` is more than one.
     pub(super) async fn take(self: &Arc<Self>, parties: &Arc<[Party]>, count: usize) -> Turn {
         let (turn, granted) = self.stand_in_line(parties, count);
-        // Whoever would tell it is told only when the turn is dropped.
+        // The sender lives as long as the turn, so this cannot fail.
         let _ = granted.await;
         turn
     }
 
-    /// Takes so much of it; `None`: it would have to wait.
+    /// Takes `count` of it; `None`: it would have to wait.
     pub(super) fn try_take(self: &Arc<Self>, parties: &Arc<[Party]>, count: usize) -> Option<Turn> {
         let (turn, mut granted) = self.stand_in_line(parties, count);
         granted.try_recv().is_ok().then_some(turn)
@@ -108,7 +108,7 @@ impl Turns {
             };
             let waiting = holders.values_mut().filter(|holder| holder.waits.is_some());
             let next = waiting.filter(|holder| has(holder) + holder.count <= share).min_by_key(|holder| has(holder));
-            // Whoever needs much is not passed over by all who need little.
+            // A holder that needs much keeps its turn: those behind it that need little do not pass it.
             let Some(next) = next.filter(|holder| *taken + holder.count <= self.most) else { return };
             *taken += next.count;
             for party in next.parties.iter() {

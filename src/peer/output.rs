@@ -1,11 +1,11 @@
-//! What comes of calls that go on, in bytes: of all calls of a run together there is so much and no more.
+//! Counts the bytes that open calls send: at most [`RUN_BYTES`] for all open calls of a run together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::limits::RUN_BYTES;
 
-/// What comes of all calls of a run that go on, whoever is called, or of all generators. Clones count together.
+/// The count of all open calls of a run, or of all generators. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Outputs(Arc<AtomicUsize>);
 
