@@ -192,6 +192,14 @@ limits! {
         "events of all runs on their way to the store, one event besides",
         "while it is stored, an event is held some times over",
         "the engine waits, and with it the agents";
+    OWN_EVENT_BYTES: usize = 256 << 10, bytes;
+        "events of one run on their way to the store, besides those of all runs",
+        "a run with small events does not wait for another's large ones",
+        "its events wait for the room of all runs";
+    BATCH_BYTES: usize = 1 << 20, bytes;
+        "events that a run stores at a time, one event besides",
+        "what is stored together keeps others waiting",
+        "the rest is stored after what others have";
     RECENT_EVENTS: usize = 2_048, count;
         "newest events of a run that stay at hand for watchers",
         "who follows a run is a moment behind it",

@@ -24,7 +24,7 @@ use super::turns::{Party, Turn, Turns};
 use crate::bundle::MAX_HELD_BYTES;
 use crate::conversation::{CancelReason, Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
-use crate::limits::{OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
+use crate::limits::{BATCH_BYTES, OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
@@ -689,7 +689,8 @@ impl Told {
     }
 }
 
-/// Stores the events of a run as they come, as many at a time as there are, and tells telemetry of what is stored.
+/// Stores the events of a run as they come, as many at a time as there are and [`BATCH_BYTES`] hold, and tells telemetry
+/// of what is stored.
 async fn write_log(
     store: &Store,
     run_id: &str,
@@ -698,13 +699,22 @@ async fn write_log(
 ) -> Result<(), StoreError> {
     let mut waiting = Vec::new();
     while drafts.recv_many(&mut waiting, WAITING_EVENTS).await > 0 {
-        let began = Instant::now();
-        let (mut batch, rooms): (Vec<Draft>, Vec<_>) =
-            waiting.drain(..).map(|Waiting { draft, room }| (draft, room)).unzip();
-        let events = store.append(run_id, &mut batch).await?;
-        drop(rooms);
-        told.telemetry.metrics.events_stored(began.elapsed());
-        told.take(&events);
+        let mut rest = waiting.drain(..).peekable();
+        while rest.peek().is_some() {
+            let began = Instant::now();
+            let (mut batch, mut rooms, mut bytes) = (Vec::new(), Vec::new(), 0);
+            while bytes < BATCH_BYTES
+                && let Some(Waiting { draft, room }) = rest.next()
+            {
+                bytes += draft.weight();
+                batch.push(draft);
+                rooms.push(room);
+            }
+            let events = store.append(run_id, &mut batch).await?;
+            drop(rooms);
+            told.telemetry.metrics.events_stored(began.elapsed());
+            told.take(&events);
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::control::Control;
 use super::resume::{Done, Finished, case_ref};
 use crate::conversation::CancelReason;
 use crate::event::{CaseRef, Draft, Payload, Run};
-use crate::limits::EVENT_BYTES;
+use crate::limits::{EVENT_BYTES, OWN_EVENT_BYTES};
 use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
 use crate::verdict::baseline::Comparison;
@@ -34,19 +34,11 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Waits for the room that an event takes. A large one has all of it, alone.
-    async fn take(&self, draft: &Draft) -> Option<OwnedSemaphorePermit> {
-        let units = draft.weight().div_ceil(UNIT).clamp(1, EVENT_BYTES / UNIT);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        // It is never closed.
-        Arc::clone(&self.0).acquire_many_owned(units).await.ok()
-    }
-
-    /// The way of the events of a run to whoever stores them, and so many at a time.
+    /// The way of a run's events to whoever stores them; at most `number` of them wait.
     #[must_use]
     pub fn outlet(&self, number: usize) -> (Outlet, mpsc::Receiver<Waiting>) {
         let (events, waiting) = mpsc::channel(number);
-        (Outlet { events, room: self.clone() }, waiting)
+        (Outlet { events, own: Arc::new(Semaphore::new(OWN_EVENT_BYTES / UNIT)), shared: self.clone() }, waiting)
     }
 }
 
@@ -54,7 +46,22 @@ impl Room {
 #[derive(Debug, Clone)]
 pub struct Outlet {
     events: mpsc::Sender<Waiting>,
-    room: Room,
+    /// Room that no other run has: one with small events does not wait for another's large ones.
+    own: Arc<Semaphore>,
+    shared: Room,
+}
+
+impl Outlet {
+    /// Waits for the room that an event takes: the run's own, else that of all runs. A large event has all of that, alone.
+    async fn take_room(&self, draft: &Draft) -> Option<OwnedSemaphorePermit> {
+        let units = draft.weight().div_ceil(UNIT).clamp(1, EVENT_BYTES / UNIT);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        if let Ok(own) = Arc::clone(&self.own).try_acquire_many_owned(units) {
+            return Some(own);
+        }
+        // It is never closed.
+        Arc::clone(&self.shared.0).acquire_many_owned(units).await.ok()
+    }
 }
 
 /// An event on its way to the store.
@@ -168,7 +175,7 @@ impl Journal {
             let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
             add(&mut all.lock(), key, result.standing());
         }
-        let room = self.events.room.take(&draft).await;
+        let room = self.events.take_room(&draft).await;
         if self.events.events.send(Waiting { draft, room }).await.is_err() {
             // Whoever stored it says why. It may go on another time, by another daemon.
             self.control.cancel(CancelReason::Shutdown);

@@ -120,6 +120,13 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
+impl Batch {
+    /// Bytes of events in it.
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.body.len()).sum()
+    }
+}
+
 impl Database {
     /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or `postgres://…`.
     pub(super) async fn open(url: &str) -> Result<Self, StoreError> {

@@ -1,4 +1,5 @@
-//! One writer for all runs: whatever waits while a transaction is on its way goes into the next one together.
+//! One writer for all runs: what waits while a transaction is on its way goes into the next one together, as far as
+//! [`TOGETHER`] goes. Small batches pass large ones, so that a run with much to store keeps only itself waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use crate::run::pulse::watched;
 
 /// Batches that may wait; whoever comes later waits with them. What they hold is bounded by the events on their way.
 const WAITING: usize = 256;
+
+/// Bytes of events in one transaction, if the batch that waits for longest has no more.
+const TOGETHER: usize = 2 << 20;
 
 /// Time from the start of one transaction to that of the next.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -66,19 +70,19 @@ impl Writer {
 async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
     let mut waiting = Vec::new();
     let mut next = Instant::now();
-    while batches.recv_many(&mut waiting, WAITING).await > 0 {
+    while !waiting.is_empty() || batches.recv_many(&mut waiting, WAITING).await > 0 {
         // Most of what a transaction costs is not what it holds.
         if Instant::now() < next {
             tokio::time::sleep_until(next).await;
-            while waiting.len() < WAITING
-                && let Ok(more) = batches.try_recv()
-            {
-                waiting.push(more);
-            }
+        }
+        while waiting.len() < WAITING
+            && let Ok(more) = batches.try_recv()
+        {
+            waiting.push(more);
         }
         next = Instant::now() + PAUSE;
         let (batches, done): (Vec<Arc<Batch>>, Vec<_>) =
-            waiting.drain(..).map(|(batch, done)| (Arc::new(batch), done)).unzip();
+            take_turns(&mut waiting).into_iter().map(|(batch, done)| (Arc::new(batch), done)).unzip();
         let written = write(&database, &batches).await;
         for (sender, written) in done.into_iter().zip(written) {
             if let Err(error) = &written {
@@ -88,6 +92,21 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
             let _ = sender.send(written);
         }
     }
+}
+
+/// Takes what is written next, in the order in which it came: the batch that waits for longest, and of the others the
+/// smallest ones, as many as [`TOGETHER`] holds.
+fn take_turns(waiting: &mut Vec<Waiting>) -> Vec<Waiting> {
+    let bytes: Vec<usize> = waiting.iter().map(|(batch, _)| batch.bytes()).collect();
+    let mut others: Vec<usize> = (1..bytes.len()).collect();
+    others.sort_by_key(|&place| bytes[place]);
+    let (mut is_next, mut all) = (vec![false; bytes.len()], 0);
+    for place in (0..bytes.len().min(1)).chain(others) {
+        all += bytes[place];
+        is_next[place] = place == 0 || all <= TOGETHER;
+    }
+    let mut is_next = is_next.into_iter();
+    waiting.extract_if(.., |_| is_next.next().unwrap_or_default()).collect()
 }
 
 /// Writes batches, all of them together; and says of each whether it is stored.
@@ -124,4 +143,36 @@ async fn write(database: &Database, batches: &[Arc<Batch>]) -> Vec<Result<(), St
         });
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::database::Block;
+    use super::*;
+
+    /// What is written in one transaction after the other: batches by their place in the line.
+    #[test]
+    fn small_batches_pass_large_ones_and_the_oldest_is_never_passed_over() {
+        const LARGE: usize = TOGETHER / 2 + 1;
+        let cases: [(&[usize], &[&[u64]]); 4] = [
+            (&[1, 2, 3], &[&[0, 1, 2]]),
+            (&[LARGE, LARGE, 10, LARGE, 20], &[&[0, 2, 4], &[1], &[3]]),
+            (&[10, 3 * TOGETHER, LARGE, 20], &[&[0, 2, 3], &[1]]),
+            (&[3 * TOGETHER, 10, TOGETHER], &[&[0], &[1], &[2]]),
+        ];
+        for (sizes, wanted) in cases {
+            let batch = |(place, &size): (usize, &usize)| {
+                let block =
+                    Block { run_id: String::new(), first: place as u64, last: 0, body: Arc::new(vec![0; size]) };
+                (Batch { blocks: vec![block], ..Batch::default() }, oneshot::channel().0)
+            };
+            let mut waiting: Vec<Waiting> = sizes.iter().enumerate().map(batch).collect();
+            let mut written: Vec<Vec<u64>> = Vec::new();
+            while !waiting.is_empty() {
+                let next = take_turns(&mut waiting);
+                written.push(next.iter().map(|(batch, _)| batch.blocks[0].first).collect());
+            }
+            assert_eq!(written, wanted, "{sizes:?}");
+        }
+    }
 }
