@@ -1,10 +1,13 @@
 //! What is said and done between the daemon and an agent: messages, tool calls, the events of one invocation, and the
 //! transcript they add up to.
 //!
+//! What the other parties of a case are asked and answer is in [`party`].
+//!
 //! Plain data, the same for every transport. How it travels is the business of [`crate::wire`]; whether an agent kept
 //! the rules of a stream is decided in `peer::stream`.
 
 mod arguments;
+pub mod party;
 
 use std::sync::Arc;
 use std::time::Duration;

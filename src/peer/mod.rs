@@ -1,11 +1,16 @@
 //! Other parties on the far side of a wire: where agents are, how they are called, and the rules of a stream.
 //!
-//! [`target`] reads addresses and says which are allowed, [`directory`] knows agents by name, [`agent`] makes calls and
-//! decides when one may be repeated, [`party`] asks simulators and validators, [`generator`] asks for cases, [`output`]
-//! counts what comes of calls, [`snapshot`] asks for today's values, [`stream`] holds an agent to the protocol and keeps
-//! the record of a call, [`turns`] counts its model turns, and [`spans`] are evidence of what it did besides what it says.
+//! [`target`] reads addresses and says which are allowed, [`directory`] knows agents by name, and [`agent`] dials one.
+//! [`call`] is one call from the start frame to the farewell: [`status`] decides when it may be repeated, with a pause by
+//! [`backoff`], [`stream`] holds the agent to the protocol and keeps the record, [`turns`] counts its model turns, and
+//! [`output`] counts the bytes of all calls. [`party`] asks simulators and validators, which [`plain`] agents may be, and
+//! [`digest`] names what they and agents are asked. [`generator`] asks for cases, [`snapshot`] for today's values. [`spans`]
+//! are evidence of what an agent did besides what it says.
 
 pub mod agent;
+pub mod backoff;
+pub mod call;
+pub mod digest;
 pub mod directory;
 pub mod generator;
 pub mod output;
@@ -14,6 +19,7 @@ pub mod plain;
 pub mod snapshot;
 pub mod spans;
 mod said;
+pub mod status;
 pub mod stream;
 pub mod target;
 pub mod turns;

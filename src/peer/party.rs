@@ -10,13 +10,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Response, Status};
 
-use super::agent::{Agent, Backoff, MAX_MESSAGE_BYTES, Outgoing, find, traced, was_not_delivered};
+use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
+use super::backoff::Backoff;
+use super::call::{CallState, Closing, Ending, Heard, Opening, Start, Step};
 use super::output::Outputs;
 use super::plain::{Spoken, Verdict, input_in, verdict_in};
-use super::stream::Recording;
+use super::status::{find, was_not_delivered};
 use super::target::Target;
+use crate::conversation::party::{Input, Judgement, NextInput, Vote};
 use crate::conversation::{
-    Arguments, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript,
+    Arguments, Exchange, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript,
 };
 use crate::event::CaseRef;
 use crate::json::{Json, write_string};
@@ -25,15 +28,11 @@ use crate::wire::agent as pb;
 use crate::wire::agent::simulator_client::SimulatorClient;
 use crate::wire::agent::validator_client::ValidatorClient;
 use crate::wire::bounded::Unread;
-use crate::wire::call::{event_from_proto, start_to_proto, trace_to_proto};
-use crate::wire::party::{
-    Input, Judgement, NextInput, Vote, input_from_proto, judgement_to_proto, next_input_to_proto, vote_from_proto,
-};
+use crate::wire::call::trace_to_proto;
+use crate::wire::party::{input_from_proto, judgement_to_proto, next_input_to_proto, vote_from_proto};
 use crate::wire::value::{duration_to_proto, shorten};
 use crate::work::{JSON_MEMORY, QUICK_BYTES, in_place, read_apart};
 
-/// The deadline header only backs up ours, which has to come first.
-const GRACE: Duration = Duration::from_secs(2);
 /// Time to reach a party that is not there.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -229,29 +228,45 @@ impl Agent {
 
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation, belongs: &Belongs) -> Result<Transcript, Silence> {
-        let (outgoing, _frames, _sent) = Outgoing::new(start_to_proto(invocation, &belongs.trace), Vec::new());
-        let opened = self.invoke(outgoing, invocation.budget + GRACE, &belongs.trace).await;
-        let mut stream = opened.map_err(|status| self.failed(&status))?;
-        let mut recording = Recording::new(invocation.tool_mode);
-        let mut output = belongs.outputs.begin();
-        while let Some(message) = stream.message().await.map_err(|status| self.failed(&status))? {
-            let bytes = prost::Message::encoded_len(&message);
-            output.add(bytes).map_err(Silence::Failed)?;
-            let event = read(&invocation.run_id, bytes, || event_from_proto(message)).await?;
-            let event = event.map_err(|error| Silence::Failed(error.to_string()))?;
-            recording.take(&event, bytes, Duration::ZERO).map_err(Silence::Failed)?;
-            if recording.is_finished() {
-                break;
+        let mut state = CallState::new(invocation.tool_mode, None, false, belongs.outputs.begin());
+        let mut opening = Opening::new(self.clone(), Start::new(invocation, belongs.trace.clone()));
+        let opened = opening.attempt(invocation.budget).await;
+        let mut line = opened.map_err(|refusal| self.failed(&refusal.status))?;
+        let ending = loop {
+            match line.next(&mut state).await {
+                // Nobody answers its tool calls.
+                Heard::Due(_) => {}
+                Heard::End(status) if status.code() != Code::Ok => return Err(self.failed(&status)),
+                Heard::End(status) => break state.ended(&status),
+                Heard::Frame(frame) => {
+                    let bytes = frame.bytes();
+                    state.count(bytes).map_err(silence)?;
+                    let event = read(&invocation.run_id, bytes, || frame.read()).await?.map_err(silence)?;
+                    state.take(&event, bytes, Duration::ZERO).map_err(silence)?;
+                    match state.step(Instant::now()) {
+                        Step::Wait => {}
+                        Step::End(ending) => break ending,
+                        Step::Close => break state.closed(Closing::Good).0,
+                    }
+                }
             }
-        }
-        match recording.failure() {
-            None => {
-                let bytes = recording.odd_bytes();
-                Ok(read(&invocation.run_id, bytes, || recording.into_exchange(None)).await?.transcript)
-            }
-            Some(Failure::Agent(message) | Failure::Protocol(message)) => Err(Silence::Failed(message)),
-            Some(failure) => Err(Silence::Failed(format!("{failure:?}"))),
-        }
+        };
+        let bytes = state.odd_bytes();
+        let Exchange { failure, transcript, .. } =
+            read(&invocation.run_id, bytes, || state.into_exchange(ending.failure)).await?;
+        failure.map_or(Ok(transcript), |failure| Err(silence_of(failure)))
+    }
+}
+
+/// Why there is no answer to a call that ended so.
+fn silence(ending: Ending) -> Silence {
+    ending.failure.map_or_else(|| Silence::Failed("it gave no answer".to_owned()), silence_of)
+}
+
+fn silence_of(failure: Failure) -> Silence {
+    match failure {
+        Failure::Agent(message) | Failure::Protocol(message) => Silence::Failed(message),
+        failure => Silence::Failed(format!("{failure:?}")),
     }
 }
 

@@ -7,9 +7,9 @@
 //! What stands beside these objects is not read as an answer. But where it says the contrary of a good verdict, as broken JSON, in another
 //! block, deeper in an object or in words, the good one may be the example: a pass needs more than that.
 
+use crate::conversation::party::score_in_range;
 use crate::json::blocks::objects_and_rest;
 use crate::json::{Json, Value};
-use crate::wire::party::score_in_range;
 
 /// Longest quotation of a reply, in characters.
 const MAX_QUOTED: usize = 200;

@@ -6,19 +6,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::call::for_traces;
 use super::clock::Clock;
-use super::replay::{Evidence, digest_of_judgement};
+use super::replay::Evidence;
 use super::shared::Shared;
+use super::traced::for_traces;
 use crate::check::framework::{Question, Replies, Reply, questions};
+use crate::conversation::party::{Judgement, Vote};
 use crate::conversation::{Message, Transcript, Usage};
 use crate::event::{Asked, CaseRef, PartyRole, PartySaid, Payload, Said};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
+use crate::peer::digest::digest_of_judgement;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::claim::{Claim, votes_of};
 use crate::verdict::{Blame, Opinion};
-use crate::wire::party::{Judgement, Vote};
 use crate::work::{JSON_MEMORY, in_place};
 
 /// A question to a simulator or validator, while its answer is awaited.

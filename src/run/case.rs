@@ -19,7 +19,7 @@ use crate::check::framework::{Replies, Reply, questions};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
 use crate::event::{CaseRef, Payload};
-use crate::peer::agent::Backoff;
+use crate::peer::backoff::Backoff;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::{Case, Dialect, Mode};

@@ -1,32 +1,13 @@
-//! How a run is told to end, to wait or to go on, and who owns what is left of its calls.
+//! How a run is told to end, to wait or to go on.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::conversation::{CancelReason, Fault};
-
-/// Owns the ends of calls that were given up: an agent gets its grace while its case's slot is free again.
-#[derive(Debug, Clone, Default)]
-pub struct Farewells {
-    pub(super) tasks: TaskTracker,
-    pub(super) hurry: CancellationToken,
-}
-
-impl Farewells {
-    /// Ends all that are left at once, and waits until they are gone.
-    pub async fn finish(&self) {
-        self.tasks.close();
-        // Most agents react to a cancel at once; those that do not are reset.
-        let _ = tokio::time::timeout(Duration::from_millis(300), self.tasks.wait()).await;
-        self.hurry.cancel();
-        self.tasks.wait().await;
-    }
-}
+pub(super) use crate::peer::call::Farewells;
 
 /// How a run is told to end early.
 #[derive(Debug, Clone, Default)]

@@ -6,24 +6,25 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
-use super::call::{Call, call, for_traces};
+use super::call::{Call, call};
 use super::clock::{Clock, fairly};
 use super::judging::{Cost, judged};
 use super::loaded::{Loaded, Started};
-use super::replay::digest_of_input;
 use super::shared::Shared;
+use super::traced::for_traces;
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Question, Replies, Reply, evaluate, evaluate_dialogue, questions};
 use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
+use crate::conversation::party::{Input, NextInput};
 use crate::conversation::{Exchange, Failure, Invocation, Message, Part, Role, Source, Transcript};
 use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
 use crate::json::Json;
 use crate::limits::SIMULATOR_BYTES;
+use crate::peer::digest::digest_of_input;
 use crate::peer::party::{Belongs, Silence};
 use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
-use crate::wire::party::{Input, NextInput};
 use crate::wire::value::shorten;
 use crate::work::{JSON_MEMORY, Undecided, in_place};
 

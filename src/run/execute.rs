@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::compare::{chosen, compare};
-use super::control::{Control, Farewells};
+use super::control::Control;
 use super::gate::GateWatch;
 use super::job::Job;
 use super::journal::{Journal, Outlet};
@@ -16,6 +16,7 @@ use super::script::hooks::{after_run, before_run};
 use super::shared::{Callee, Shared};
 use crate::conversation::{AgentCard, CancelReason, Fault, FaultOrigin, Transcript};
 use crate::event::{Payload, Run, State};
+use crate::peer::call::Farewells;
 use crate::peer::output::Outputs;
 use crate::plan::PlannedCase;
 use crate::verdict::gate::GateResult;

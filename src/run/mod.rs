@@ -2,9 +2,9 @@
 //! agents.
 //!
 //! [`execute()`] is one run from `RunStarted` to `RunFinished`: `prepare` asks for what the cases need, `scheduler` decides
-//! when a case may start, `case` runs one case, `call` makes one call and keeps its time, and `compare` and `gate` say what
-//! came of all. `control` is how others tell a run to wait or to end, `resume` what an earlier daemon did of it, `shared`
-//! what its cases share, and `journal` its log. Verdicts are made elsewhere ([`crate::check`]), from what was recorded.
+//! when a case may start, `case` runs one case, `call` makes one call and keeps its `time`, with its tools `stubbed`, and
+//! `compare` and `gate` say what came of all. `control` is how others tell a run to wait or to end, `resume` what an earlier daemon did of it, `shared`
+//! what its cases share, and `journal` its log; `traced` is what that keeps of conversations for traces. Verdicts are made elsewhere ([`crate::check`]), from what was recorded.
 
 mod ask;
 mod call;
@@ -27,10 +27,14 @@ mod resume;
 mod scheduler;
 mod script;
 mod shared;
+mod stubbed;
+mod time;
 mod told;
+mod traced;
 
+pub use crate::peer::call::Farewells;
 pub use ask::with_test_mode;
-pub use control::{Control, Farewells};
+pub use control::Control;
 pub use execute::execute;
 pub use job::{Job, suite_infos};
 pub use journal::{Outlet, Room, Waiting};

@@ -7,7 +7,8 @@ use super::call::{message_from_proto, message_to_proto, message_without_attachme
 use super::value::{json_to_proto, shorten, usage_from_proto};
 use sha2::{Digest as _, Sha256};
 
-use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source, ToolCall, Usage};
+use crate::conversation::party::{Input, Judgement, NextInput, Vote, score_in_range};
+use crate::conversation::{Blob, Content, INLINE_BYTES, JsonText, Message, Part, Role, Source};
 use crate::json::{Json, Value, write_string};
 
 /// What a suite says about a call: the keys that are known each in its field, all others unchanged.
@@ -30,38 +31,6 @@ pub fn options_to_proto(options: &Json) -> pb::Options {
         }
     }
     wire
-}
-
-/// What a simulated user is told before it speaks.
-#[derive(Debug, Clone)]
-pub struct NextInput<'a> {
-    /// Who the user is.
-    pub persona: &'a str,
-    /// What the user wants.
-    pub goal: &'a str,
-    /// What was said so far.
-    pub conversation: &'a [Message],
-    /// Number of the turn that it speaks in, from 1.
-    pub turn: u32,
-    /// Most turns.
-    pub max_turns: u32,
-    /// Checkpoints by id and description, and the turn in which each was reached.
-    pub checkpoints: Vec<(&'a str, &'a str, Option<u32>)>,
-    /// Options of the simulator, an object.
-    pub options: &'a Json,
-}
-
-/// What a simulated user says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
-    /// The message; `None` when it has nothing to say.
-    pub message: Option<Message>,
-    /// Whether its goal is achieved, or it gave up: nothing follows.
-    pub is_last: bool,
-    /// Why, in its own words; empty: it does not say.
-    pub reasoning: String,
-    /// What it consumed, if it says so.
-    pub usage: Option<Usage>,
 }
 
 /// A request for what the user says next.
@@ -137,23 +106,6 @@ fn said_from_proto(message: pb::Message) -> Result<Message, String> {
     Ok(Message { role: Role::User, parts })
 }
 
-/// What a validator is told.
-#[derive(Debug, Clone)]
-pub struct Judgement<'a> {
-    /// The answer that is judged.
-    pub output: &'a str,
-    /// What must hold of it, in words; may be empty when the metadata say it.
-    pub criteria: &'a str,
-    /// What was said before it.
-    pub conversation: &'a [Message],
-    /// The tool calls on the way to it.
-    pub tool_calls: &'a [ToolCall],
-    /// Options of the assertion, an object.
-    pub options: &'a Json,
-    /// Type of the assertion.
-    pub assertion: &'a str,
-}
-
 /// A request for a verdict.
 #[must_use]
 pub fn judgement_to_proto(context: pb::CallContext, asked: &Judgement<'_>) -> pb::ValidateRequest {
@@ -168,27 +120,6 @@ pub fn judgement_to_proto(context: pb::CallContext, asked: &Judgement<'_>) -> pb
         options: Some(options),
         assertion_name: asked.assertion.to_owned(),
     }
-}
-
-/// The verdict of a validator, one vote of perhaps several.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Vote {
-    /// Whether the answer meets the criteria.
-    pub passed: bool,
-    /// Why, for people; may be empty.
-    pub reason: String,
-    /// How well, from 0 to 1.
-    pub score: Option<f64>,
-    /// The reply as it came, or as JSON text.
-    pub reply: String,
-    /// What it consumed, if it says so.
-    pub usage: Option<Usage>,
-}
-
-/// A score, if it is one: a number from 0 to 1.
-#[must_use]
-pub fn score_in_range(score: f64) -> Option<f64> {
-    (0.0..=1.0).contains(&score).then_some(score)
 }
 
 /// Reads a verdict.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use forge::conversation::party::Judgement;
 use forge::event::CaseRef;
 use forge::json::Json;
 use forge::limits::RUN_BYTES;
@@ -9,7 +10,6 @@ use forge::peer::agent::Agent;
 use forge::peer::output::Outputs;
 use forge::peer::party::{Belongs, Silence};
 use forge::wire::agent::ValidateResponse;
-use forge::wire::party::Judgement;
 
 use crate::processes::{Place, Running};
 use crate::support::fake::Script;

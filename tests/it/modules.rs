@@ -57,6 +57,25 @@ fn modules_import_only_what_stands_above_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A run awaits agents through `peer`, and knows nothing of how what they say travels.
+#[test]
+fn a_run_knows_no_generated_types() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src.join("run"), &mut files);
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for path in paths_in(&text) {
+            // Texts of values are no generated types.
+            if path.get(1).is_some_and(|module| module == "wire") && path.get(2).is_none_or(|file| file != "value") {
+                wrong.push(format!("{}: {}", file.display(), path.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Files of one module that import each other in a circle, and why they stay so.
 const CIRCLES: &[(&[&str], &str)] = &[
     (&["suite/cases", "suite/framework"], "a case that is not held is read again by what read it first"),

@@ -26,9 +26,8 @@ use super::attachments::{Attachments, MAX_FILE_BYTES};
 use super::client::{Reply, Trouble};
 use super::events::Events;
 use super::question::Question;
-use crate::peer::agent::{
-    AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, MAX_MESSAGE_BYTES, STAND_IN,
-};
+use crate::peer::agent::MAX_MESSAGE_BYTES;
+use crate::peer::status::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, STAND_IN};
 use crate::sidecar::rules::{known, opening, revision, with_reason};
 use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
 use crate::wire::agent::invoke_request::Frame;
