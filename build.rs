@@ -29,6 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = tonic_prost_build::Config::new();
     // By their names messages are found among the descriptors.
     config.enable_type_names();
+    // Events are passed on to watchers as they lie in the log.
+    config.extern_path(".forge.control.v1.WatchRunResponse", "crate::wire::watch::WatchRunResponse");
     tonic_prost_build::configure()
         .codec_path("crate::wire::bounded::BoundedCodec")
         .compile_fds_with_config(descriptors, config)?;

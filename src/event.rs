@@ -335,8 +335,8 @@ impl State {
 pub struct Run {
     /// Id of the run, a UUID.
     pub run_id: String,
-    /// What was asked for.
-    pub spec: RunSpec,
+    /// What was asked for; shared, as it may be large and a run is copied for every batch of its events.
+    pub spec: Arc<RunSpec>,
     /// How far it is.
     pub state: State,
     /// Sums over the cases that are finished; `total` is the plan's.

@@ -1,16 +1,19 @@
 //! Follows the log of a run, over lost connections too.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
 use super::client::{Client, PAUSE};
 use super::{CliError, Exit};
 use crate::event::{Payload, RunEvent};
-use crate::wire::control::{Detail, WatchRunRequest, WatchRunResponse, watch_run_response};
-use crate::wire::event::run_event_from_proto;
+use crate::wire::control::{Detail, WatchRunRequest};
+use crate::wire::record::event_of;
+use crate::wire::watch::WatchRunResponse;
 
 /// Time that a daemon may be away at the least while its run is followed: connections break.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -24,13 +27,23 @@ pub(super) struct Follower<'a> {
     detail: Detail,
     after: u64,
     stream: Option<Streaming<WatchRunResponse>>,
+    /// What came with the last response, and was not looked at yet.
+    received: VecDeque<Bytes>,
     ended: bool,
 }
 
 impl<'a> Follower<'a> {
     /// Follows a run from its first event.
     pub(super) fn new(client: &'a Client, run_id: &str, detail: Detail) -> Self {
-        Self { client, run_id: run_id.to_owned(), detail, after: 0, stream: None, ended: false }
+        Self {
+            client,
+            run_id: run_id.to_owned(),
+            detail,
+            after: 0,
+            stream: None,
+            received: VecDeque::new(),
+            ended: false,
+        }
     }
 
     /// The next event; `None` after the last one.
@@ -49,7 +62,7 @@ impl<'a> Follower<'a> {
                 Ok(None) => Status::unavailable("it ended the stream before the run was over"),
                 Err(status) => status,
             };
-            self.stream = None;
+            (self.stream, self.received) = (None, VecDeque::new());
             // What the daemon answered on purpose does not change by asking again.
             if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::DataLoss) {
                 return Err(CliError::of_status("following the run", &status));
@@ -74,6 +87,7 @@ impl<'a> Follower<'a> {
                 follow: true,
                 detail: self.detail.into(),
                 case_patterns: Vec::new(),
+                batches: true,
             };
             let mut runs = self.client.runs();
             let opened = tokio::time::timeout(SILENCE, runs.watch_run(request)).await;
@@ -82,18 +96,18 @@ impl<'a> Follower<'a> {
         }
         let Some(stream) = &mut self.stream else { return Ok(None) };
         loop {
-            let received = tokio::time::timeout(SILENCE, stream.message()).await;
-            let received = received.map_err(|_| Status::unavailable("it does not say anything any more"))??;
-            match received.and_then(|response| response.item) {
-                None => return Ok(None),
-                Some(watch_run_response::Item::Heartbeat(_)) => {}
-                Some(watch_run_response::Item::Event(event)) => {
-                    // An event of a kind that this version does not know is not ours to show.
-                    let event = run_event_from_proto(event).map_err(|error| Status::data_loss(error.to_string()))?;
-                    if let Some(event) = event {
-                        return Ok(Some(event));
-                    }
+            while let Some(event) = self.received.pop_front() {
+                // An event of a kind that this version does not know is not ours to show.
+                if let Some(event) = event_of(&event).map_err(|error| Status::data_loss(error.to_string()))? {
+                    return Ok(Some(event));
                 }
+            }
+            let response = tokio::time::timeout(SILENCE, stream.message()).await;
+            match response.map_err(|_| Status::unavailable("it does not say anything any more"))?? {
+                None => return Ok(None),
+                Some(WatchRunResponse::Heartbeat(_)) => {}
+                Some(WatchRunResponse::Event(event)) => self.received.push_back(event),
+                Some(WatchRunResponse::Events(events)) => self.received.extend(events),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `FetchArtifact`: the report of a run that is over, written while its log is read.
 //!
-//! The log is read once for the outline and then block by block, as the client takes the text: one that does not read costs
-//! nothing, and no run is too large.
+//! The log is read once for the outline, of each verdict only what counts there, and then block by block, as the client
+//! takes the text: one that does not read costs nothing, and no run is too large.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -18,15 +18,14 @@ use super::status::{of_store, of_wire};
 use crate::event::{Run, RunEvent};
 use crate::report::outline::{Outline, Outliner, Step};
 use crate::report::{Format, Report, Tracing, Unwritable, Verdict};
-use crate::store::{LogBlock, Store};
+use crate::store::{Cursor, Store};
 use crate::telemetry::otlp::{self, resource};
 use crate::telemetry::spans::Grouper;
 use crate::wire::control as pb;
+use crate::wire::record::{Kind, Record};
 use crate::wire::value::WireError;
 use crate::work::in_place;
 
-/// Events that are read at a time for the outline.
-const BATCH: usize = 1_000;
 /// Bytes of the text that a client gets at a time, if there is so much.
 const CHUNK: usize = 256 << 10;
 /// A client hears at least so often that somebody is there.
@@ -75,16 +74,17 @@ impl Artifacts {
             path => Some(run.suites.iter().position(|suite| suite.path == path).ok_or_else(no_suite)?),
         };
         ticket.become_report(AT_HAND)?;
-        let log = Log::new(Arc::clone(store), request.run_id);
+        let cursor = Cursor::new(store, &request.run_id, 0).await.map_err(|error| of_store(&error))?;
         let Some(format) = format else {
-            let traces = Traces { grouper: grouper(&run), resource: resource(), log, after: 0 };
+            let traces = Traces { grouper: grouper(&run), resource: resource(), log: cursor };
             return Ok(respond(Writing::Traces(Box::new(traces))));
         };
         let known = self.last.lock().clone();
         let outlining = match known.filter(|outline| outline.run.run_id == run.run_id) {
             Some(outline) => Outlining::Made(outline),
-            None => Outlining::Reading(Box::new(Outliner::new(run)), 0),
+            None => Outlining::Reading(Box::new(Outliner::new(run)), Box::new(cursor)),
         };
+        let log = Log::new(Arc::clone(store), request.run_id);
         let last = Arc::clone(&self.last);
         let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report: format.report(), log, last }));
         Ok(respond(writing))
@@ -120,8 +120,8 @@ struct Beginning {
 
 /// How far the outline is.
 enum Outlining {
-    /// The log is read; up to this number it was.
-    Reading(Box<Outliner>, u64),
+    /// The log is read.
+    Reading(Box<Outliner>, Box<Cursor>),
     /// It is there.
     Made(Arc<Outline>),
 }
@@ -130,16 +130,15 @@ impl Beginning {
     /// Reads on for a while; the text, if the outline is there.
     async fn outline(mut self: Box<Self>) -> Result<Writing, Status> {
         let began = Instant::now();
-        while let Outlining::Reading(mut outliner, after) = self.outlining {
-            let events = self.log.store.read(&self.log.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-            let bytes = events.iter().map(|stored| stored.bytes).sum();
-            in_place(bytes, || events.iter().for_each(|stored| outliner.take(&stored.event)));
-            self.outlining = if let Some(last) = events.last() {
-                Outlining::Reading(outliner, last.event.sequence)
-            } else {
+        while let Outlining::Reading(mut outliner, mut log) = self.outlining {
+            let records = log.read().await.map_err(|error| of_store(&error))?;
+            self.outlining = if records.is_empty() {
                 let outline = Arc::new(outliner.finish());
                 *self.last.lock() = Some(Arc::clone(&outline));
                 Outlining::Made(outline)
+            } else {
+                outline(&mut outliner, &records)?;
+                Outlining::Reading(outliner, log)
             };
             if began.elapsed() > SIGN_OF_LIFE {
                 break;
@@ -153,6 +152,22 @@ impl Beginning {
         let Self { report, log, .. } = *self;
         Ok(Writing::Text(Box::new(Text { outline, report, log, next: Some(Step::Head), written: Vec::new(), sent: 0 })))
     }
+}
+
+/// Tells an outline what these events say as far as it counts there.
+fn outline(outliner: &mut Outliner, records: &[Record]) -> Result<(), Status> {
+    let wanted = records.iter().filter(|record| matches!(record.kind, Kind::CasePlanned | Kind::CaseFinished));
+    let bytes = wanted.clone().map(|record| record.body().len()).sum();
+    in_place(bytes, || {
+        for record in wanted {
+            outliner.take(&record.counted().map_err(|error| unreadable(&error))?);
+        }
+        Ok(())
+    })
+}
+
+fn unreadable(error: &WireError) -> Status {
+    Status::data_loss(format!("the log of the run cannot be read: {error}"))
 }
 
 impl Writing {
@@ -178,18 +193,14 @@ impl Writing {
 struct Traces {
     grouper: Grouper,
     resource: Resource,
-    log: Log,
-    /// Up to this number the log was read.
-    after: u64,
+    log: Cursor,
 }
 
 impl Traces {
     /// The next lines; `None` behind the last ones.
     async fn chunk(&mut self) -> Result<Option<Vec<u8>>, Status> {
-        let events =
-            self.log.store.read(&self.log.run_id, self.after, BATCH).await.map_err(|error| of_store(&error))?;
-        let Some(last) = events.last() else { return Ok(None) };
-        self.after = last.event.sequence;
+        let events = self.log.events(|_| true).await.map_err(|error| of_store(&error))?;
+        let Some(events) = events else { return Ok(None) };
         let bytes = events.iter().map(|stored| stored.bytes).sum();
         let lines = in_place(bytes, || {
             let mut lines = String::new();
@@ -266,10 +277,10 @@ struct Log {
     store: Arc<Store>,
     run_id: String,
     /// The blocks that were read last, by the number of their first event.
-    blocks: BTreeMap<u64, LogBlock>,
+    blocks: BTreeMap<u64, Vec<Record>>,
     /// In which order they were read.
     order: VecDeque<u64>,
-    /// Bytes of all of them, as they are stored.
+    /// Bytes of all of them.
     bytes: usize,
 }
 
@@ -278,21 +289,36 @@ impl Log {
         Self { store, run_id, blocks: BTreeMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 
-    async fn event(&mut self, sequence: u64) -> Result<Arc<RunEvent>, Status> {
-        let at_hand = self.blocks.range(..=sequence).next_back().and_then(|(_, block)| block.event(sequence));
-        if let Some(event) = at_hand {
-            return Ok(event);
+    /// The event of that number.
+    async fn event(&mut self, sequence: u64) -> Result<RunEvent, Status> {
+        if self.record(sequence).is_none() {
+            let block = self.store.block(&self.run_id, sequence).await.map_err(|error| of_store(&error))?;
+            self.keep(block);
         }
-        let block = self.store.block(&self.run_id, sequence).await.map_err(|error| of_store(&error))?;
-        let gone = || Status::not_found("the run was removed while its report was read");
-        let (first, event) = block.first().zip(block.event(sequence)).ok_or_else(gone)?;
-        self.bytes += block.bytes;
+        let record = self.record(sequence);
+        let record = record.ok_or_else(|| Status::not_found("the run was removed while its report was read"))?;
+        in_place(record.body().len(), || record.event()).map_err(|error| unreadable(&error))
+    }
+
+    /// The event, if it is at hand.
+    fn record(&self, sequence: u64) -> Option<&Record> {
+        let (_, block) = self.blocks.range(..=sequence).next_back()?;
+        let at = block.binary_search_by_key(&sequence, |record| record.sequence).ok()?;
+        block.get(at)
+    }
+
+    fn keep(&mut self, block: Vec<Record>) {
+        let Some(first) = block.first().map(|record| record.sequence) else { return };
+        self.bytes += held(&block);
         self.blocks.insert(first, block);
         self.order.push_back(first);
         while self.bytes > AT_HAND && self.order.len() > 2 {
             let oldest = self.order.pop_front().and_then(|oldest| self.blocks.remove(&oldest));
-            self.bytes -= oldest.map_or(0, |block| block.bytes);
+            self.bytes -= oldest.map_or(0, |block| held(&block));
         }
-        Ok(event)
     }
+}
+
+fn held(block: &[Record]) -> usize {
+    block.iter().map(Record::held).sum()
 }

@@ -10,17 +10,15 @@ use super::open::read_suite;
 use super::status::{of_create, of_store, of_wire};
 use super::turns::Party;
 use crate::bundle::Bundle;
-use crate::event::{Payload, Run, RunEvent};
+use crate::event::{Run, RunEvent};
 use crate::report::history::History;
 use crate::script::reading::Reader;
-use crate::store::Stored;
+use crate::store::{Cursor, Stored};
 use crate::suite::automaton::Pool;
 use crate::suite::{Case, Defaults};
 use crate::wire::control as pb;
+use crate::wire::record::{Kind, Record};
 use crate::wire::value::WireError;
-
-/// Events that are read at a time.
-const BATCH: usize = 1_000;
 
 type Lines = Box<dyn Iterator<Item = Result<pb::GetHistoryResponse, Status>> + Send>;
 
@@ -46,16 +44,15 @@ pub(super) async fn history(
 /// The verdict on the case, and its suite.
 async fn verdict(manager: &Manager, request: &pb::GetHistoryRequest) -> Result<(Arc<str>, Arc<RunEvent>), Status> {
     let mut found: Option<(Arc<str>, Arc<RunEvent>)> = None;
-    let mut after = 0;
-    loop {
-        let events = manager.store().read(&request.run_id, after, BATCH).await.map_err(|error| of_store(&error))?;
-        let Some(last) = events.last() else { break };
-        after = last.event.sequence;
+    let log = Cursor::new(manager.store(), &request.run_id, 0).await;
+    let mut log = log.map_err(|error| of_store(&error))?;
+    let is_verdict =
+        |record: &Record| record.kind == Kind::CaseFinished && record.case_id() == Some(request.case_id.as_str());
+    while let Some(events) = log.events(is_verdict).await.map_err(|error| of_store(&error))? {
         for Stored { event, .. } in &events {
-            let (Some(case), Payload::CaseFinished(_)) = (&event.case, &event.payload) else { continue };
-            let is_wanted = *case.case_id == *request.case_id
-                && case.repeat == request.repeat.max(1)
-                && (request.suite.is_empty() || *case.suite == *request.suite);
+            let Some(case) = &event.case else { continue };
+            let is_wanted =
+                case.repeat == request.repeat.max(1) && (request.suite.is_empty() || *case.suite == *request.suite);
             if !is_wanted {
                 continue;
             }

@@ -4,49 +4,47 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
 use super::create::CreateError;
+use super::log::{self, Observer, abandon, end_if_abandoned, evidence, write_log};
 use super::memory::{Memory, Short};
 use super::open::{Opened, open_and_plan, snapshot_of, with_bundle};
 use super::status::chain;
 use super::suspects::Suspects;
 use super::turns::{Party, Turn, Turns};
 use crate::bundle::MAX_HELD_BYTES;
-use crate::conversation::{CancelReason, Fault, FaultOrigin};
-use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
-use crate::limits::{BATCH_BYTES, OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
+use crate::conversation::CancelReason;
+use crate::event::{Run, State};
+use crate::limits::{OPEN_BUNDLES, SPEC_BYTES, WAITING_EVENTS, WAITING_RUNS};
 use crate::peer::agent::Agent;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::spans::Inbox;
-use crate::plan::{Plan, Replay, RunSpec};
+use crate::plan::{Plan, RunSpec};
 use crate::run::pulse::watched;
-use crate::run::replay::{Evidence, Index};
-use crate::run::{Control, Done, Farewells, Job, Results, Room, RunScripts, Waiting, execute, suite_infos};
+use crate::run::replay::Evidence;
+use crate::run::{Control, Done, Farewells, Job, Room, RunScripts, execute, suite_infos};
 use crate::script::pool::Pool;
 use crate::store::bundles::Bundles;
-use crate::store::{Change, Store, StoreError, Stored};
-use crate::suite::Suite;
+use crate::store::{Change, Store, StoreError};
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::telemetry::export::{AHEAD, Exporter};
+use crate::telemetry::export::Exporter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
 use crate::wire::spec::spec_to_proto;
-use crate::work::in_place;
 
 /// Bundles that are opened at the same time.
 const OPENING: usize = 2;
@@ -238,7 +236,7 @@ impl Manager {
             concurrency: None,
             gate: None,
             suites: suite_infos(plan),
-            spec,
+            spec: Arc::new(spec),
         };
         if validate_only {
             return Ok((run, false));
@@ -320,7 +318,7 @@ impl Manager {
             Some(replay) => {
                 let recorded = self.store.run(&replay.run_id).await?;
                 if recorded.spec.agent_id != spec.agent_id {
-                    return Err(CreateError::OtherAgent(replay.run_id.clone(), recorded.spec.agent_id));
+                    return Err(CreateError::OtherAgent(replay.run_id.clone(), recorded.spec.agent_id.clone()));
                 }
                 if plan.data.snapshot.is_none() {
                     // The values of then belong to the answers of then.
@@ -402,26 +400,13 @@ impl Manager {
         tracing::warn!(run = %run.run_id, %why, "a run cannot go on");
         let (_, grouper) = self.done(&run).await?;
         let is_replay = run.spec.replay.is_some();
-        let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
-        abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}"), &mut told).await
+        let mut observer = Observer { telemetry: self.telemetry.clone(), is_replay, grouper };
+        abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}"), &mut observer).await
     }
 
     /// How far a run came, by its log; and what of it is open for whoever makes spans.
     async fn done(&self, run: &Run) -> Result<(Done, Grouper), StoreError> {
-        let mut grouper = self.grouper(run);
-        let results = run.spec.hooks.after.is_some().then(Results::default);
-        let mut done = Done { events: run.last_sequence, results, ..Done::default() };
-        let mut after = 0;
-        loop {
-            let events = self.store.read(&run.run_id, after, WAITING_EVENTS).await?;
-            let Some(last) = events.last() else { return Ok((done, grouper)) };
-            after = last.event.sequence;
-            for stored in &events {
-                done.take(&stored.event);
-                // What is whole was exported then.
-                grouper.take(stored);
-            }
-        }
+        log::done(&self.store, run, self.grouper(run)).await
     }
 
     fn job(&self, parts: Parts, run: Run, mut done: Done) -> Job {
@@ -539,10 +524,10 @@ impl Manager {
         let metrics = &self.telemetry.metrics;
         let waited = Duration::try_from(Timestamp::now().duration_since(created_at)).ok().filter(|_| is_new);
         metrics.run_begins(waited);
-        let mut told = Told { telemetry: self.telemetry.clone(), is_replay, grouper };
+        let mut observer = Observer { telemetry: self.telemetry.clone(), is_replay, grouper };
         let (events, drafts) = self.log_room.outlet(WAITING_EVENTS);
         let executed = AssertUnwindSafe(execute(job, events, self.farewells.clone(), control)).catch_unwind();
-        let stored = AssertUnwindSafe(write_log(&self.store, &run_id, drafts, &mut told)).catch_unwind();
+        let stored = AssertUnwindSafe(write_log(&self.store, &run_id, drafts, &mut observer)).catch_unwind();
         let (stored, executed) = tokio::join!(stored, executed);
         // A run whose log nobody writes is over, which is told below.
         let stored = stored.unwrap_or_else(|_| {
@@ -553,7 +538,7 @@ impl Manager {
             tracing::error!(run = %run_id, "the engine panicked");
         }
         let ended = match stored {
-            Ok(()) => end_if_abandoned(&self.store, &run_id, self.stopping.is_cancelled(), &mut told).await,
+            Ok(()) => end_if_abandoned(&self.store, &run_id, self.stopping.is_cancelled(), &mut observer).await,
             Err(error) => Err(error),
         };
         metrics.run_leaves();
@@ -608,142 +593,6 @@ impl Manager {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Control>> {
         self.controls.lock()
     }
-}
-
-/// What an earlier run recorded of these suites.
-async fn evidence(store: &Arc<Store>, replay: &Replay, suites: &[Arc<Suite>]) -> Result<Evidence, StoreError> {
-    let Replay { run_id, asks_validators } = replay;
-    let run = store.run(run_id).await?;
-    if !run.state.is_final() {
-        return Err(StoreError::NotOver(run_id.clone()));
-    }
-    let mut index = Index::default();
-    let mut after = 0;
-    loop {
-        let events = store.read(run_id, after, WAITING_EVENTS).await?;
-        let Some(last) = events.last() else { break };
-        after = last.event.sequence;
-        for stored in &events {
-            index.take(&stored.event);
-        }
-    }
-    let read = {
-        let (store, run_id) = (Arc::clone(store), run_id.clone());
-        move |case: CaseRef, first: u64, last: u64| {
-            let (store, run_id) = (Arc::clone(&store), run_id.clone());
-            async move { events_of(&store, &run_id, &case, first, last).await.map_err(|error| error.to_string()) }
-                .boxed()
-        }
-    };
-    Ok(Evidence::new(&run, *asks_validators, index, suites, Box::new(read)))
-}
-
-/// The events of a case from one number to another.
-async fn events_of(
-    store: &Store,
-    run_id: &str,
-    case: &CaseRef,
-    first: u64,
-    last: u64,
-) -> Result<Vec<Arc<RunEvent>>, StoreError> {
-    let mut found = Vec::new();
-    let mut after = first.saturating_sub(1);
-    while after < last {
-        let most = usize::try_from(last - after).unwrap_or(WAITING_EVENTS).min(WAITING_EVENTS);
-        let events = store.read(run_id, after, most).await?;
-        let Some(newest) = events.last() else { break };
-        after = newest.event.sequence;
-        found.extend(events.into_iter().map(|stored| stored.event).filter(|event| event.case.as_ref() == Some(case)));
-    }
-    Ok(found)
-}
-
-/// What telemetry is told of a run.
-struct Told {
-    telemetry: Telemetry,
-    is_replay: bool,
-    grouper: Grouper,
-}
-
-impl Told {
-    fn take(&mut self, events: &[Stored]) {
-        let bytes = events.iter().map(|stored| stored.bytes).sum();
-        in_place(bytes, || self.take_each(events));
-    }
-
-    fn take_each(&mut self, events: &[Stored]) {
-        let Self { telemetry, is_replay, grouper } = self;
-        for stored in events {
-            let event = &stored.event;
-            telemetry.metrics.take(event, *is_replay);
-            if let Some(exporter) = &telemetry.exporter {
-                if let Some(lost) = grouper.pass_over(event, exporter.has_room(AHEAD)) {
-                    exporter.lose(lost);
-                    continue;
-                }
-                for group in grouper.take(stored) {
-                    exporter.offer(group);
-                }
-            }
-        }
-    }
-}
-
-/// Stores the events of a run as they come, as many at a time as there are and [`BATCH_BYTES`] hold, and tells telemetry
-/// of what is stored.
-async fn write_log(
-    store: &Store,
-    run_id: &str,
-    mut drafts: mpsc::Receiver<Waiting>,
-    told: &mut Told,
-) -> Result<(), StoreError> {
-    let mut waiting = Vec::new();
-    while drafts.recv_many(&mut waiting, WAITING_EVENTS).await > 0 {
-        let mut rest = waiting.drain(..).peekable();
-        while rest.peek().is_some() {
-            let began = Instant::now();
-            let (mut batch, mut rooms, mut bytes) = (Vec::new(), Vec::new(), 0);
-            while bytes < BATCH_BYTES
-                && let Some(Waiting { draft, room }) = rest.next()
-            {
-                bytes += draft.weight();
-                batch.push(draft);
-                rooms.push(room);
-            }
-            let events = store.append(run_id, &mut batch).await?;
-            drop(rooms);
-            told.telemetry.metrics.events_stored(began.elapsed());
-            told.take(&events);
-        }
-    }
-    Ok(())
-}
-
-/// Ends a run whose engine died before it could, so that nobody waits for it for ever. One that is to go on another time is
-/// left as it is.
-async fn end_if_abandoned(store: &Store, run_id: &str, is_stopping: bool, told: &mut Told) -> Result<(), StoreError> {
-    let run = store.run(run_id).await?;
-    if run.state.is_final() || is_stopping {
-        return Ok(());
-    }
-    abandon(store, run, "DAEMON_FAILED", "the daemon failed while it executed this run", told).await
-}
-
-/// Ends a run that nobody goes on with.
-async fn abandon(store: &Store, run: Run, reason: &str, message: &str, told: &mut Told) -> Result<(), StoreError> {
-    let run_id = &run.run_id.clone();
-    let fault = Fault {
-        code: tonic::Code::Internal.into(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        origin: FaultOrigin::Daemon,
-        retryable: true,
-    };
-    let run = Run { state: State::Errored, finished_at: Some(Timestamp::now()), error: Some(fault), ..run };
-    let ended = Draft { case: None, turn: 0, payload: Payload::RunFinished(Box::new(run)) };
-    let events = store.append(run_id, &mut vec![ended]).await?;
-    told.take(&events);
-    Ok(())
 }
 
 /// Room for an open bundle, and the turn to open it.

@@ -13,6 +13,7 @@ mod history;
 mod http;
 mod info;
 mod intake;
+mod log;
 pub mod manager;
 mod memory;
 mod open;

@@ -132,7 +132,7 @@ impl RunService for Runs {
 
     async fn watch_run(&self, request: Request<pb::WatchRunRequest>) -> Result<Response<Self::WatchRunStream>, Status> {
         let ticket = Ticket::of(&request);
-        let watch = Watch::new(Arc::clone(self.manager.store()), ticket, request.into_inner()).await?;
+        let watch = Watch::new(self.manager.store(), ticket, request.into_inner()).await?;
         Ok(Response::new(watch.responses()))
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -14,17 +13,17 @@ use tonic::Status;
 
 use super::outbox::Ticket;
 use super::status::{of_store, of_wire};
-use crate::event::{Payload, RunEvent};
 use crate::plan::CasePatterns;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Cursor, Store, StoreError, Waited};
 use crate::wire::control as pb;
-use crate::wire::event::run_event_to_proto;
+use crate::wire::record::{Kind, Record};
 use crate::wire::run::time_to_proto;
 use crate::wire::value::WireError;
-use crate::work::{Work, in_place, off_the_runtime};
+use crate::wire::watch::WatchRunResponse;
+use crate::work::{Work, off_the_runtime};
 
-/// Events that are read from the log at a time.
-const BATCH: usize = 256;
+/// Bytes of events after which a response is full.
+const RESPONSE: usize = 32 << 10;
 /// A watcher hears from the daemon at least this often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -32,38 +31,32 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const READING: Duration = Duration::from_secs(1);
 
 /// What a watcher gets.
-pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WatchRunResponse, Status>> + Send>>;
+pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<WatchRunResponse, Status>> + Send>>;
 
 pub(super) struct Watch {
-    store: Arc<Store>,
-    run_id: String,
+    /// `None`: it is reading.
+    cursor: Option<Cursor>,
     follow: bool,
     calls: bool,
+    batches: bool,
     patterns: CasePatterns,
-    newest: watch::Receiver<u64>,
-    /// Number of the last event that was read.
-    after: u64,
-    read: VecDeque<Stored>,
-    /// Bytes of these, about.
-    ahead: usize,
+    /// What was read and not given yet.
+    read: VecDeque<Record>,
     ticket: Ticket,
     ended: bool,
 }
 
 impl Watch {
-    pub(super) async fn new(store: Arc<Store>, ticket: Ticket, request: pb::WatchRunRequest) -> Result<Self, Status> {
+    pub(super) async fn new(store: &Arc<Store>, ticket: Ticket, request: pb::WatchRunRequest) -> Result<Self, Status> {
         let calls = request.detail() == pb::Detail::Calls;
-        let newest = store.newest(&request.run_id).await.map_err(|error| of_store(&error))?;
+        let cursor = Cursor::new(store, &request.run_id, request.after_sequence).await;
         Ok(Self {
+            cursor: Some(cursor.map_err(|error| of_store(&error))?),
             patterns: read(&request.run_id, request.case_patterns).await?,
-            newest,
-            store,
-            run_id: request.run_id,
             follow: request.follow,
             calls,
-            after: request.after_sequence,
+            batches: request.batches,
             read: VecDeque::new(),
-            ahead: 0,
             ticket,
             ended: false,
         })
@@ -76,90 +69,76 @@ impl Watch {
         }))
     }
 
-    async fn next(&mut self) -> Result<Option<pb::WatchRunResponse>, Status> {
-        use pb::watch_run_response::Item;
+    async fn next(&mut self) -> Result<Option<WatchRunResponse>, Status> {
         loop {
-            while let Some(stored) = self.read.pop_front() {
-                self.ahead = self.ahead.saturating_sub(stored.held());
-                self.ticket.has_read(self.ahead);
-                let Stored { event, bytes } = stored;
-                self.ended = matches!(event.payload, Payload::RunFinished(_));
-                if self.wants(&event) {
-                    let item = Item::Event(in_place(bytes, || run_event_to_proto(&event)));
-                    return Ok(Some(pb::WatchRunResponse { item: Some(item) }));
-                }
+            if let Some(response) = self.take() {
+                return Ok(Some(response));
             }
+            // Only now: all events of a block share its bytes.
+            self.ticket.has_read(0);
             if self.ended {
                 return Ok(None);
             }
-            // Before reading: an event that is stored in between is then seen as a change.
-            let newest = *self.newest.borrow_and_update();
             self.read_on().await?;
-            if let Some(last) = self.read.back() {
-                self.after = last.event.sequence;
+            let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            if !self.read.is_empty() {
                 continue;
             }
-            if !self.follow || self.is_over().await? {
+            if !self.follow || cursor.is_at_end().await.map_err(|error| of_store(&error))? {
                 return Ok(None);
             }
-            match tokio::time::timeout(HEARTBEAT, self.newest.changed()).await {
-                Ok(Ok(())) => {}
+            match cursor.wait(HEARTBEAT).await {
+                Waited::More => {}
                 // The run was forgotten while it was watched.
-                Ok(Err(_)) => return Ok(None),
-                Err(_) => {
+                Waited::Forgotten => return Ok(None),
+                Waited::Nothing(newest) => {
                     let heartbeat = pb::Heartbeat { last_sequence: newest, at: Some(time_to_proto(Timestamp::now())) };
-                    return Ok(Some(pb::WatchRunResponse { item: Some(Item::Heartbeat(heartbeat)) }));
+                    return Ok(Some(WatchRunResponse::Heartbeat(heartbeat)));
                 }
             }
         }
     }
 
+    /// The next response from what was read; `None`: nothing of that is wanted any more.
+    fn take(&mut self) -> Option<WatchRunResponse> {
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while bytes < RESPONSE
+            && let Some(record) = self.read.pop_front()
+        {
+            self.ended = record.kind == Kind::RunFinished;
+            if !self.wants(&record) {
+                continue;
+            }
+            if !self.batches {
+                return Some(WatchRunResponse::Event(record.into_body()));
+            }
+            bytes += record.body().len();
+            events.push(record.into_body());
+        }
+        (!events.is_empty()).then_some(WatchRunResponse::Events(events))
+    }
+
     /// Reads what follows in the log, in a task of its own: nobody polls this while the client takes nothing, and neither the
     /// turn nor the place in the line for it is kept meanwhile.
     async fn read_on(&mut self) -> Result<(), Status> {
-        let (store, ticket) = (Arc::clone(&self.store), self.ticket.clone());
-        let (run_id, after) = (self.run_id.clone(), self.after);
+        let (Some(mut cursor), ticket) = (self.cursor.take(), self.ticket.clone()) else { return Ok(()) };
         let reading = AbortOnDropHandle::new(tokio::spawn(async move {
             let turn = ticket.turn().await;
-            let read = store.read(&run_id, after, BATCH).await?;
-            let ahead = read.iter().map(Stored::held).sum();
-            ticket.has_read(ahead);
+            let read = cursor.read().await?;
+            ticket.has_read(read.iter().map(Record::held).sum());
             drop(turn);
-            Ok((read, ahead))
+            Ok((read, cursor))
         }));
         let read = reading.await.map_err(|_| Status::internal("the daemon failed while it read the log"))?;
-        let (read, ahead) = read.map_err(|error: StoreError| of_store(&error))?;
+        let (read, cursor) = read.map_err(|error: StoreError| of_store(&error))?;
+        self.cursor = Some(cursor);
         self.read.extend(read);
-        self.ahead = ahead;
         Ok(())
     }
 
-    /// Whether there is nothing to wait for: a cursor may start behind the last event of a run that is over.
-    async fn is_over(&self) -> Result<bool, Status> {
-        let (is_final, newest) = self.store.progress(&self.run_id).await.map_err(|error| of_store(&error))?;
-        Ok(is_final && self.after >= newest)
-    }
-
-    fn wants(&self, event: &RunEvent) -> bool {
-        let in_detail = match &event.payload {
-            Payload::Agent(_)
-            | Payload::StubServed { .. }
-            | Payload::AgentDescribed(_)
-            | Payload::CallEnded(_)
-            | Payload::SpansRead(_)
-            | Payload::PartySaid(_)
-            | Payload::SnapshotTaken(_) => self.calls,
-            Payload::RunStarted(_)
-            | Payload::CasePlanned { .. }
-            | Payload::CaseStarted { .. }
-            | Payload::TurnFinished(_)
-            | Payload::CheckpointReached { .. }
-            | Payload::AttemptFinished(_)
-            | Payload::CaseFinished(_)
-            | Payload::Warning(_)
-            | Payload::RunFinished(_) => true,
-        };
-        in_detail && event.case.as_ref().is_none_or(|case| self.patterns.select(&case.case_id))
+    fn wants(&self, record: &Record) -> bool {
+        (self.calls || !record.kind.is_inside_a_case())
+            && record.case_id().is_none_or(|case_id| self.patterns.select(case_id))
     }
 }
 

@@ -642,7 +642,7 @@ mod tests {
             .descendants()
             .filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "pre")))
             .count();
-        run.spec.agent_id = HOSTILE.concat();
+        std::sync::Arc::make_mut(&mut run.spec).agent_id = HOSTILE.concat();
         run.suites[0].warnings = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
         let page = written((run, verdicts));
         let document = read(&page);

@@ -787,7 +787,7 @@ mod tests {
         let (mut run, verdicts) = sample::run(texts.collect());
         run.warnings = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
         run.suites[0].warnings.clone_from(&run.warnings);
-        run.spec.agent_id = HOSTILE.concat();
+        std::sync::Arc::make_mut(&mut run.spec).agent_id = HOSTILE.concat();
         let text = report(&run, &verdicts);
         assert!(text.len() <= MAX_REPORT);
         let outside = outside_code(&text);

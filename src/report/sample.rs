@@ -1,5 +1,7 @@
 //! Runs for the tests of reports.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use crate::conversation::{
@@ -127,7 +129,7 @@ pub(super) fn run(cases: Vec<(&str, CaseResult)>) -> (Run, Log) {
     };
     let run = Run {
         run_id: "run-1".to_owned(),
-        spec: RunSpec::new("demo", vec![suite.path.clone()]),
+        spec: Arc::new(RunSpec::new("demo", vec![suite.path.clone()])),
         state: State::of(&totals, None),
         totals,
         created_at: "2026-01-02T03:04:05Z".parse().expect("a time"),
@@ -248,7 +250,7 @@ pub(super) fn repeated() -> (Run, Log) {
             }
         }
     }
-    run.spec.repeats = 4;
+    Arc::make_mut(&mut run.spec).repeats = 4;
     let tally = |passed, failed, uncounted| Tally { passed, failed, uncounted };
     run.gate = Some(GateResult {
         passage: Passage::Failed,

@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) run_id: String,
     /// Where its spans hang.
     pub(super) trace: RunTrace,
-    pub(super) spec: RunSpec,
+    pub(super) spec: Arc<RunSpec>,
     /// The agent under test.
     pub(super) callee: Callee,
     pub(super) journal: Journal,

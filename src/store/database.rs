@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{FutureExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use prost::Message as _;
@@ -22,7 +23,7 @@ use crate::wire::run::{head_to_proto, run_from_proto, run_to_proto};
 
 /// Time for removing a run, whose log may be large.
 const REMOVE: Duration = Duration::from_mins(2);
-/// Most rows of one statement: each value is looked for among all of them.
+/// Most rows of one statement: a database has a limit of values.
 const ROWS: usize = 64;
 
 static DRIVERS: Once = Once::new();
@@ -41,7 +42,7 @@ pub(super) struct Block {
     pub(super) run_id: String,
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) body: Arc<Vec<u8>>,
+    pub(super) body: Bytes,
 }
 
 /// What came of a case, in short.
@@ -227,7 +228,7 @@ impl Database {
                 async move {
                     let sql = "SELECT body FROM events WHERE run_id = $1 AND first_sequence = $2";
                     let row = sqlx::query(sql).bind(run_id).bind(int(first)).fetch_optional(connection).await?;
-                    Ok(row.map(|row| get::<Vec<u8>>(&row, 0)).transpose()?.is_some_and(|stored| stored == *body))
+                    Ok(row.map(|row| get::<Vec<u8>>(&row, 0)).transpose()?.is_some_and(|stored| stored == body))
                 }
                 .boxed()
             })
@@ -552,12 +553,13 @@ fn select_heads(filter: &Filter, limit: usize) -> (String, Vec<String>, Vec<i64>
 }
 
 async fn write(connection: &mut AnyConnection, batches: &[Arc<Batch>]) -> Result<(), StoreError> {
+    let is_sqlite = connection.backend_name() == "SQLite";
     let mut transaction = connection.begin().await?;
     let blocks: Vec<&Block> = batches.iter().flat_map(|batch| &batch.blocks).collect();
     for rows in chunks(&blocks) {
         let sql = format!(
             "INSERT INTO events (run_id, first_sequence, last_sequence, body) VALUES {}",
-            places(rows.len(), 4)
+            places(rows.len(), 4, is_sqlite)
         );
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for Block { run_id, first, last, body } in rows {
@@ -573,7 +575,7 @@ async fn write(connection: &mut AnyConnection, batches: &[Arc<Batch>]) -> Result
              VALUES {} ON CONFLICT (run_id, suite, case_id, repetition) DO UPDATE SET attempt = excluded.attempt, \
              outcome = excluded.outcome, cause = excluded.cause, blame = excluded.blame, flaky = excluded.flaky, \
              duration_ms = excluded.duration_ms, at = excluded.at",
-            places(rows.len(), 11)
+            places(rows.len(), 11, is_sqlite)
         );
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for row in rows {
@@ -628,10 +630,12 @@ fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// `($1, $2), ($3, $4)` for so many rows and columns.
-fn places(rows: usize, columns: usize) -> String {
+/// `($1, $2), ($3, $4)` for that many rows and columns; for SQLite `(?, ?), (?, ?)`, as it looks up each numbered place by
+/// its name, among all of them.
+fn places(rows: usize, columns: usize, is_sqlite: bool) -> String {
+    let place = |place: usize| if is_sqlite { "?".to_owned() } else { format!("${place}") };
     let row = |row: usize| {
-        let places: Vec<String> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        let places: Vec<String> = (1..=columns).map(|column| place(row * columns + column)).collect();
         format!("({})", places.join(", "))
     };
     (0..rows).map(row).collect::<Vec<_>>().join(", ")

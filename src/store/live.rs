@@ -6,10 +6,11 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::{BLOCK_BYTES, StoreError, Stored};
+use super::{BLOCK_BYTES, StoreError};
 use crate::conversation::{Fault, FaultOrigin};
 use crate::event::{Run, State};
 use crate::limits::{RECENT_BYTES, RECENT_EVENTS};
+use crate::wire::record::Record;
 
 /// What somebody wants of a run that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub(super) struct Live {
 #[derive(Debug)]
 struct Inner {
     run: Arc<Run>,
-    recent: VecDeque<Stored>,
+    recent: VecDeque<Record>,
     bytes: usize,
     /// Why its log cannot be written any more.
     failed: Option<StoreError>,
@@ -86,12 +87,12 @@ impl Live {
     }
 
     /// Shows events that are stored.
-    pub(super) fn publish(&self, run: Run, events: Vec<Stored>) {
+    pub(super) fn publish(&self, run: Run, events: Vec<Record>) {
         let last = run.last_sequence;
         {
             let mut inner = self.lock();
             inner.run = Arc::new(run);
-            inner.bytes += events.iter().map(Stored::held).sum::<usize>();
+            inner.bytes += events.iter().map(Record::held).sum::<usize>();
             inner.recent.extend(events);
             while inner.recent.len() > RECENT_EVENTS || inner.bytes > RECENT_BYTES {
                 let Some(oldest) = inner.recent.pop_front() else { break };
@@ -122,22 +123,21 @@ impl Live {
         self.newest.send_modify(|_| {});
     }
 
-    /// Events with numbers above `after`, if they are all at hand: at most `limit`, and no more when they have
-    /// [`BLOCK_BYTES`] together.
-    pub(super) fn recent(&self, after: u64, limit: usize) -> Option<Vec<Stored>> {
+    /// Events with numbers above `after`, if they are all at hand: no more when they have [`BLOCK_BYTES`] together.
+    pub(super) fn recent(&self, after: u64) -> Option<Vec<Record>> {
         let inner = self.lock();
         if after >= inner.run.last_sequence {
             return Some(Vec::new());
         }
-        let first = inner.recent.front()?.event.sequence;
+        let first = inner.recent.front()?.sequence;
         let skipped = usize::try_from((after + 1).checked_sub(first)?).ok()?;
         let mut bytes = 0;
-        let fits = |stored: &&Stored| {
+        let fits = |record: &&Record| {
             let begun = bytes;
-            bytes += stored.held();
+            bytes += record.held();
             begun < BLOCK_BYTES
         };
-        Some(inner.recent.iter().skip(skipped).take(limit).take_while(fits).cloned().collect())
+        Some(inner.recent.iter().skip(skipped).take_while(fits).cloned().collect())
     }
 
     pub(super) fn newest(&self) -> watch::Receiver<u64> {

@@ -1,14 +1,16 @@
 //! What the daemon keeps: runs with their logs, and the bundles they read.
 //!
-//! A run's log is numbered without gaps, and an event is stored before anybody sees it. Watchers are cursors: they read
-//! from any number on and wait on the number of the newest event, so a slow one holds up nobody. Events are stored in
-//! blocks, those of all runs together in one transaction after the other (`writer`); of runs that go on the newest stay
-//! at hand (`live`), everything else is read from the database (`database`).
+//! A run's log is numbered without gaps, and an event is stored before anybody sees it. It becomes bytes once, when it is
+//! appended; what lies in the database, what stays at hand and what watchers get are these bytes. Readers are [`Cursor`]s:
+//! they read from any number on and wait on the number of the newest event, so a slow one holds up nobody. Events are
+//! stored in blocks, those of all runs together in one transaction after the other (`writer`); of runs that go on the
+//! newest stay at hand (`live`), everything else is read from the database (`database`).
 //!
 //! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
 
 pub mod bundles;
 mod connections;
+mod cursor;
 mod database;
 mod deaths;
 pub mod guard;
@@ -21,7 +23,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use prost::Message as _;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -29,9 +30,11 @@ use crate::conversation::{AgentEvent, AgentEventKind, Message, Part};
 use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::verdict::whole_millis;
 use crate::wire::control as pb;
-use crate::wire::event::{run_event_from_proto, run_event_to_proto};
+use crate::wire::record::{self, Record, records};
 use crate::wire::run::head_to_proto;
+use crate::wire::value::WireError;
 use crate::work::in_place;
+pub use cursor::{Cursor, Waited};
 use database::{Batch, Block, Database, RunRow};
 pub use database::{CaseRow, Filter};
 pub use live::Change;
@@ -46,7 +49,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS: usize = 4;
 const MANY_BLOCKS: usize = 16;
 
-/// An event of a log.
+/// An event that was stored just now.
 #[derive(Debug, Clone)]
 pub struct Stored {
     /// What happened.
@@ -377,7 +380,7 @@ impl Store {
         if before.state == State::Cancelling && !run.state.is_final() {
             run.state = State::Cancelling;
         }
-        let (blocks, lengths) = in_place(weight, || blocks(run_id, &events));
+        let (blocks, records) = in_place(weight, || blocks(run_id, &events))?;
         batch.blocks = blocks;
         let is_over = run.state.is_final();
         batch.runs.push(RunRow::of(&run, is_whole));
@@ -385,8 +388,9 @@ impl Store {
             live.fail(&error);
             return Err(error);
         }
-        let events: Vec<_> = events.into_iter().zip(lengths).map(|(event, bytes)| Stored { event, bytes }).collect();
-        live.publish(run, events.clone());
+        let lengths = records.iter().map(|record| record.body().len());
+        let events = events.into_iter().zip(lengths).map(|(event, bytes)| Stored { event, bytes }).collect();
+        live.publish(run, records);
         if is_over {
             // Whoever follows it has a cursor of his own.
             self.lock().remove(run_id);
@@ -408,29 +412,27 @@ impl Store {
         Ok(run)
     }
 
-    /// At most `limit` events with numbers above `after`, in order; fewer when they are large.
+    /// Some events with numbers above `after`, in order: a few blocks of them, or those that are at hand. None: there are no
+    /// more now.
     ///
     /// # Errors
     /// When there is no such run, or its log cannot be read.
-    pub async fn read(&self, run_id: &str, after: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
+    pub async fn read(&self, run_id: &str, after: u64) -> Result<Vec<Record>, StoreError> {
         let live = self.live(run_id);
-        if let Some(events) = live.as_ref().and_then(|live| live.recent(after, limit)) {
-            return Ok(events);
+        if let Some(at_hand) = live.as_ref().and_then(|live| live.recent(after)) {
+            return Ok(at_hand);
         }
-        let mut events: Vec<Stored> = Vec::new();
-        let (mut after, mut number, mut bytes) = (after, BLOCKS, 0);
+        let mut found: Vec<Record> = Vec::new();
+        let (mut last, mut number, mut bytes) = (after, BLOCKS, 0);
         loop {
-            let blocks = self.database.blocks(run_id, after, number).await?;
+            let blocks = self.database.blocks(run_id, last, number).await?;
             let is_last = blocks.len() < number;
             for block in blocks {
                 bytes += block.len();
-                for stored in in_place(block.len(), || LogBlock::read(run_id, &block))?.events {
-                    if stored.event.sequence > after {
-                        after = stored.event.sequence;
-                        events.push(stored);
-                    }
-                    if events.len() == limit {
-                        return Ok(events);
+                for record in in_place(block.len(), || records_of(run_id, block))? {
+                    last = last.max(record.sequence);
+                    if record.sequence > after {
+                        found.push(record);
                     }
                 }
             }
@@ -440,20 +442,20 @@ impl Store {
             // Small blocks are many.
             number = MANY_BLOCKS;
         }
-        if events.is_empty() && live.is_none() {
+        if found.is_empty() && live.is_none() {
             self.run(run_id).await?;
         }
-        Ok(events)
+        Ok(found)
     }
 
     /// The events that are stored together with the one of that number. None: there is no such event.
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub async fn block(&self, run_id: &str, sequence: u64) -> Result<LogBlock, StoreError> {
+    pub async fn block(&self, run_id: &str, sequence: u64) -> Result<Vec<Record>, StoreError> {
         let blocks = self.database.blocks(run_id, sequence.saturating_sub(1), 1).await?;
-        let body = blocks.first().map(Vec::as_slice).unwrap_or_default();
-        in_place(body.len(), || LogBlock::read(run_id, body))
+        let Some(block) = blocks.into_iter().next() else { return Ok(Vec::new()) };
+        in_place(block.len(), || records_of(run_id, block))
     }
 
     /// The number of a run's newest event, to wait on.
@@ -552,40 +554,13 @@ impl Store {
     }
 }
 
-/// Some events of a log that follow each other.
-#[derive(Debug)]
-pub struct LogBlock {
-    /// In order.
-    events: Vec<Stored>,
-    /// Their length as they are stored.
-    pub bytes: usize,
+/// The events of a block.
+fn records_of(run_id: &str, block: Vec<u8>) -> Result<Vec<Record>, StoreError> {
+    records(block.into()).map_err(|error| unreadable(run_id, &error))
 }
 
-impl LogBlock {
-    fn read(run_id: &str, body: &[u8]) -> Result<Self, StoreError> {
-        let corrupt = |error: String| StoreError::Corrupt(format!("an event of the run {run_id}: {error}"));
-        let (mut rest, mut events) = (body, Vec::new());
-        while !rest.is_empty() {
-            let before = rest.len();
-            let event = pb::RunEvent::decode_length_delimited(&mut rest).map_err(|error| corrupt(error.to_string()))?;
-            let event = run_event_from_proto(event).map_err(|error| corrupt(error.to_string()))?;
-            events.extend(event.map(|event| Stored { event: Arc::new(event), bytes: before - rest.len() }));
-        }
-        Ok(Self { events, bytes: body.len() })
-    }
-
-    /// Number of the first event. `None`: there is no event.
-    #[must_use]
-    pub fn first(&self) -> Option<u64> {
-        self.events.first().map(|stored| stored.event.sequence)
-    }
-
-    /// The event of that number, if it is one of these.
-    #[must_use]
-    pub fn event(&self, sequence: u64) -> Option<Arc<RunEvent>> {
-        let at = self.events.binary_search_by_key(&sequence, |stored| stored.event.sequence).ok()?;
-        Some(Arc::clone(&self.events[at].event))
-    }
+fn unreadable(run_id: &str, error: &WireError) -> StoreError {
+    StoreError::Corrupt(format!("an event of the run {run_id}: {error}"))
 }
 
 /// The verdict that an event holds, for the table of cases.
@@ -607,31 +582,23 @@ fn case_row(run_id: &str, event: &RunEvent) -> Option<CaseRow> {
     })
 }
 
-/// Events as blocks, and the length of each.
-fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> (Vec<Block>, Vec<usize>) {
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut lengths = Vec::with_capacity(events.len());
-    for event in events {
-        let sequence = event.sequence;
-        match blocks.last_mut().filter(|block| block.body.len() < BLOCK_BYTES) {
-            Some(block) => block.last = sequence,
-            None => {
-                blocks.push(Block { run_id: run_id.to_owned(), first: sequence, last: sequence, body: Arc::default() });
-            }
+/// Events as blocks, and each of them as it lies there.
+fn blocks(run_id: &str, events: &[Arc<RunEvent>]) -> Result<(Vec<Block>, Vec<Record>), StoreError> {
+    let (mut blocks, mut all) = (Vec::new(), Vec::with_capacity(events.len()));
+    let mut rest = events.iter().peekable();
+    while let Some(first) = rest.peek().map(|event| event.sequence) {
+        let (mut block, mut last) = (record::Block::default(), first);
+        while block.len() < BLOCK_BYTES
+            && let Some(event) = rest.next()
+        {
+            block.push(event);
+            last = event.sequence;
         }
-        if let Some(block) = blocks.last_mut() {
-            // Nobody else has it yet.
-            let body = Arc::make_mut(&mut block.body);
-            let before = body.len();
-            let event = run_event_to_proto(event);
-            // A large one must not be copied while its place grows.
-            body.reserve(event.encoded_len() + 10);
-            // Into memory, which grows.
-            let _ = event.encode_length_delimited(body);
-            lengths.push(body.len() - before);
-        }
+        let body = block.into_bytes();
+        all.extend(records(body.clone()).map_err(|error| unreadable(run_id, &error))?);
+        blocks.push(Block { run_id: run_id.to_owned(), first, last, body });
     }
-    (blocks, lengths)
+    Ok((blocks, all))
 }
 
 /// Makes ids of runs, which are in the order of time: whatever the clock says, the next one is higher.

@@ -162,8 +162,7 @@ mod tests {
         ];
         for (sizes, wanted) in cases {
             let batch = |(place, &size): (usize, &usize)| {
-                let block =
-                    Block { run_id: String::new(), first: place as u64, last: 0, body: Arc::new(vec![0; size]) };
+                let block = Block { run_id: String::new(), first: place as u64, last: 0, body: vec![0; size].into() };
                 (Batch { blocks: vec![block], ..Batch::default() }, oneshot::channel().0)
             };
             let mut waiting: Vec<Waiting> = sizes.iter().enumerate().map(batch).collect();

@@ -373,7 +373,7 @@ mod tests {
     fn run() -> Run {
         Run {
             run_id: "r".to_owned(),
-            spec: RunSpec {
+            spec: Arc::new(RunSpec {
                 bundle: [7; 32],
                 bundle_size: 9,
                 case_patterns: vec!["a.*".to_owned()],
@@ -411,7 +411,7 @@ mod tests {
                 capture_content: true,
                 agent_gone_after: Some(Duration::from_secs(3)),
                 ..RunSpec::new("weather", vec!["s.json".to_owned()])
-            },
+            }),
             state: State::Cancelling,
             totals: Totals {
                 total: 5,

@@ -9,11 +9,13 @@ pub mod channel;
 pub mod event;
 mod gate;
 pub mod party;
+pub mod record;
 pub mod reflection;
 pub mod run;
 pub mod spec;
 pub mod value;
 pub mod verdict;
+pub mod watch;
 
 /// Generated code, in modules nested like the packages, because the generated code refers to itself that way.
 #[allow(clippy::all, clippy::pedantic, clippy::nursery, missing_docs, rustdoc::all, reason = "generated")]

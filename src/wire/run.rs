@@ -1,5 +1,7 @@
 //! A run as it stands ↔ [`Run`].
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::call::{card_from_proto, card_to_proto};
@@ -167,7 +169,7 @@ pub fn run_from_proto(run: pb::Run) -> Result<Run, WireError> {
     };
     Ok(Run {
         run_id: run.run_id,
-        spec: spec_from_proto(run.spec.ok_or_else(|| WireError::new("run.spec", "is not set"))?)?,
+        spec: Arc::new(spec_from_proto(run.spec.ok_or_else(|| WireError::new("run.spec", "is not set"))?)?),
         state,
         totals: totals_from_proto(&run.totals.unwrap_or_default()),
         created_at: time_from_proto(run.created_at, "run.created_at")?,
@@ -319,13 +321,13 @@ mod tests {
         let long = || "y".repeat(100_000);
         let run = Run {
             run_id: "r".to_owned(),
-            spec: RunSpec {
+            spec: Arc::new(RunSpec {
                 targets: (0..1_000).map(|n| (n.to_string(), "y".repeat(900))).collect(),
                 cases: vec![(long(), long())],
                 tags: vec![long()],
                 labels: vec![("branch".to_owned(), "main".to_owned())],
                 ..RunSpec::new(long(), (0..1_000).map(|n| format!("evals/{n}.json")).collect())
-            },
+            }),
             state: State::Errored,
             totals: Totals { total: 3, passed: 2, ..Totals::default() },
             created_at: Timestamp::UNIX_EPOCH,

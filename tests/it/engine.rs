@@ -382,7 +382,7 @@ impl Setup {
         let plan = plan(vec![suite], forge::suite::template::Data::default(), &spec).expect("cases");
         let run = Run {
             run_id: "run".to_owned(),
-            spec,
+            spec: Arc::new(spec),
             state: State::Queued,
             totals: Totals { total: u32::try_from(plan.cases.len()).unwrap(), ..Totals::default() },
             created_at: jiff::Timestamp::UNIX_EPOCH,

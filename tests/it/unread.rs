@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use forge::wire::control::run_service_client::RunServiceClient;
-use forge::wire::control::watch_run_response::Item;
 use forge::wire::control::{Detail, FetchArtifactRequest, WatchRunRequest};
+use forge::wire::record::event_of;
+use forge::wire::watch::WatchRunResponse;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::processes::{Place, Running};
@@ -114,7 +115,8 @@ async fn watchers_hold_so_much_together() {
         loop {
             match stream.message().await {
                 Ok(Some(response)) => {
-                    if let Some(Item::Event(event)) = response.item {
+                    if let WatchRunResponse::Event(event) = response {
+                        let event = event_of(&event).expect("an event").expect("of a known kind");
                         assert_eq!(event.sequence, next);
                         next += 1;
                     }

@@ -29,11 +29,11 @@ fn run(content: bool) -> Run {
     };
     Run {
         run_id: RUN_ID.to_owned(),
-        spec: RunSpec {
+        spec: Arc::new(RunSpec {
             trace_parent: Some(TraceParent::read(&headers).expect("is good")),
             capture_content: content,
             ..RunSpec::new("grpc://127.0.0.1:5005", vec!["s.jsonl".to_owned()])
-        },
+        }),
         state: State::Running,
         totals: Totals::default(),
         created_at: at(0),

@@ -401,7 +401,7 @@ fn run_of(suite: &Suite, strict: bool) -> Run {
     let spec = RunSpec { strict, ..RunSpec::new("agent", vec![suite.path.clone()]) };
     Run {
         run_id: "run".to_owned(),
-        spec,
+        spec: Arc::new(spec),
         state: State::Passed,
         totals: Totals::default(),
         created_at: jiff::Timestamp::UNIX_EPOCH,

@@ -534,7 +534,7 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
     }
     let run = event::Run {
         run_id: "run".to_owned(),
-        spec,
+        spec: Arc::new(spec),
         state: State::Queued,
         totals: Totals { total: 1, ..Totals::default() },
         created_at: jiff::Timestamp::UNIX_EPOCH,
