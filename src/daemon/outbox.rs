@@ -19,13 +19,14 @@ use bytes::Buf as _;
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
 use super::door::GuestInfo;
 use super::status::{BUSY, with_reason};
+use super::turns::{Party, Turn, Turns};
 use crate::limits::{OPEN_REPORTS, WAITING_FOR_CLIENTS};
 use crate::run::pulse::watched;
 
@@ -44,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Outbox {
     lines: Mutex<Lines>,
-    turns: Semaphore,
+    turns: Arc<Turns>,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl Line {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { lines: Mutex::default(), turns: Semaphore::new(READING) }
+        Self { lines: Mutex::default(), turns: Turns::new(READING) }
     }
 }
 
@@ -133,6 +134,7 @@ pub(super) struct Ticket(Arc<Place>);
 #[derive(Debug)]
 struct Place {
     outbox: Arc<Outbox>,
+    client: Arc<[Party]>,
     id: u64,
 }
 
@@ -152,7 +154,8 @@ impl Ticket {
             lines.all.insert(id, line);
             id
         };
-        Self(Arc::new(Place { outbox, id }))
+        let client = client.map(|client| Party::Connection(client as u64)).into_iter().collect();
+        Self(Arc::new(Place { outbox, client, id }))
     }
 
     /// The ticket of a call.
@@ -163,16 +166,18 @@ impl Ticket {
 
     /// Waits until something more may be read. It may be, and more than one expects, as long as the turn is held;
     /// [`Self::has_read`] has to say how much it was before that.
-    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
+    pub(super) async fn turn(&self) -> Turn {
+        let Place { outbox, client, .. } = &*self.0;
         loop {
-            // Never closed.
-            if let Ok(turn) = self.0.outbox.turns.acquire().await {
-                let mut lines = self.0.outbox.lock();
+            let turn = outbox.turns.take(client, 1).await;
+            {
+                let mut lines = outbox.lock();
                 while lines.held >= WAITING_FOR_CLIENTS && lines.end_one(self.0.id, |line| line.read + line.written) {}
                 if lines.held < WAITING_FOR_CLIENTS {
                     return turn;
                 }
             }
+            drop(turn);
             tokio::time::sleep(LOOK).await;
         }
     }

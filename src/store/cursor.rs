@@ -44,8 +44,19 @@ impl Cursor {
         // Before reading: an event that is stored in between is then seen as a change.
         self.newest.borrow_and_update();
         let records = self.store.read(&self.run_id, self.after).await?;
+        Ok(self.pass(records))
+    }
+
+    /// The same, if nothing has to be read from the database for it.
+    pub fn at_hand(&mut self) -> Option<Vec<Record>> {
+        self.newest.borrow_and_update();
+        let records = self.store.at_hand(&self.run_id, self.after)?;
+        Some(self.pass(records))
+    }
+
+    fn pass(&mut self, records: Vec<Record>) -> Vec<Record> {
         self.after = records.last().map_or(self.after, |last| last.sequence);
-        Ok(records)
+        records
     }
 
     /// Those of the next events that are wanted. `None`: there are no more now.

@@ -412,14 +412,19 @@ impl Store {
         Ok(run)
     }
 
+    /// Events with numbers above `after`, in order, of a run that goes on, if they are at hand.
+    #[must_use]
+    pub fn at_hand(&self, run_id: &str, after: u64) -> Option<Vec<Record>> {
+        self.live(run_id)?.recent(after)
+    }
+
     /// Some events with numbers above `after`, in order: a few blocks of them, or those that are at hand. None: there are no
     /// more now.
     ///
     /// # Errors
     /// When there is no such run, or its log cannot be read.
     pub async fn read(&self, run_id: &str, after: u64) -> Result<Vec<Record>, StoreError> {
-        let live = self.live(run_id);
-        if let Some(at_hand) = live.as_ref().and_then(|live| live.recent(after)) {
+        if let Some(at_hand) = self.at_hand(run_id, after) {
             return Ok(at_hand);
         }
         let mut found: Vec<Record> = Vec::new();
@@ -442,7 +447,7 @@ impl Store {
             // Small blocks are many.
             number = MANY_BLOCKS;
         }
-        if found.is_empty() && live.is_none() {
+        if found.is_empty() && self.live(run_id).is_none() {
             self.run(run_id).await?;
         }
         Ok(found)
