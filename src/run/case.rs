@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::dynamic;
 use super::gate::GateWatch;
 use super::judging::{Cost, judged};
-use super::loaded::{Loaded, Started, load};
+use super::loaded::{Drive, Loaded, Started, load};
 use super::resume::key_of;
 use super::script::{hooks, test};
 use super::shared::Shared;
@@ -146,7 +146,7 @@ async fn drive(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started: St
         }
         // Apart, so that the task of every other case is small: it is moved about a few times.
         (Mode::Dynamic(dialogue), None) => {
-            let drive = dynamic::Drive { shared, loaded, case_ref, dialogue, started };
+            let drive = Drive { shared, loaded, case_ref, dialogue, started };
             Box::pin(dynamic::run(&drive)).await
         }
         (Mode::Test(test), None) => Box::pin(test::run(shared, loaded, case_ref, test, &started)).await,

@@ -5,37 +5,23 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::ask::{Asking, ask, metadata, texts, unless_cancelled, with_test_mode};
+use super::ask::ask;
 use super::call::{Call, call};
 use super::clock::{Clock, fairly};
 use super::judging::{Cost, judged};
-use super::loaded::{Loaded, Started};
+use super::loaded::Drive;
 use super::shared::Shared;
-use super::traced::for_traces;
+use super::simulator::{next_input, simulator_error};
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::framework::{Question, Replies, Reply, evaluate, evaluate_dialogue, questions};
 use crate::check::{Remarks, ending_of, judge_dialogue, remarks_on_arguments};
-use crate::conversation::party::{Input, NextInput};
+use crate::conversation::party::Input;
 use crate::conversation::{Exchange, Failure, Invocation, Message, Part, Role, Source, Transcript};
-use crate::event::{Asked, CaseRef, PartyRole, Payload, Said};
-use crate::json::Json;
+use crate::event::Payload;
 use crate::limits::SIMULATOR_BYTES;
-use crate::peer::digest::digest_of_input;
-use crate::peer::party::{Belongs, Silence};
-use crate::suite::Dialogue;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
-use crate::wire::value::shorten;
-use crate::work::{JSON_MEMORY, Undecided, in_place};
-
-/// What a dialogue needs to know of its case.
-pub(super) struct Drive<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) loaded: &'a Loaded,
-    pub(super) case_ref: &'a CaseRef,
-    pub(super) dialogue: &'a Dialogue,
-    pub(super) started: Started,
-}
+use crate::work::Undecided;
 
 /// Most bytes that are recorded of the agent over all turns.
 pub(super) const MAX_RECORD: usize = 48 << 20;
@@ -124,7 +110,7 @@ async fn replies(
     if ending.is_cut_short() || questions(claims).next().is_none() {
         return Ok(Replies::new());
     }
-    let belongs = belongs(case, progress.next_turn() - 1, record.deadline);
+    let belongs = case.belongs(progress.next_turn() - 1, record.deadline);
     let before = progress.conversation().split_last().map_or(&[][..], |(_, before)| before);
     let asked = ask(case.shared, claims, before, &record.transcript, &belongs, &mut record.clock);
     let replies = Box::pin(asked).await.ok_or_else(|| ending_of(Failure::Cancelled, None))?;
@@ -268,94 +254,6 @@ fn left(progress: &Progress<'_>) -> Ending {
     }
 }
 
-/// Asks the simulator; an error is how the dialogue ends without an input.
-async fn next_input(case: &Drive<'_>, progress: &Progress<'_>, turn: u32, deadline: Instant) -> Result<Input, Ending> {
-    let simulator = &case.dialogue.simulator;
-    let bytes = simulator.options.as_ref().map_or(0, Json::size) * JSON_MEMORY;
-    let options = in_place(bytes, || with_test_mode(simulator.options.as_ref(), "simulator", Some(turn)));
-    let asked = NextInput {
-        persona: metadata(&options, "persona"),
-        goal: metadata(&options, "goal"),
-        conversation: progress.conversation(),
-        turn,
-        max_turns: case.dialogue.max_turns,
-        checkpoints: progress
-            .checkpoints()
-            .map(|(checkpoint, reached)| (checkpoint.id.as_str(), checkpoint.description.as_str(), reached))
-            .collect(),
-        options: &options,
-    };
-    let digest = in_place(bytes, || digest_of_input(&asked));
-    let belongs = belongs(case, turn, deadline).asking(&case.shared.trace);
-    let told =
-        || Asked { instructions: texts([asked.persona, asked.goal]), messages: for_traces(asked.conversation, None) };
-    let party = case.shared.parties.get(&simulator.agent).filter(|_| case.shared.evidence.is_none());
-    let asking = Asking::begin(case.shared, PartyRole::Simulator, &simulator.agent, party, &digest, &belongs, told);
-    let input = match &case.shared.evidence {
-        Some(evidence) => match evidence.said(&simulator.agent, &digest, case.case_ref, turn).await {
-            Ok(Said::Input { message, is_last, reasoning }) => Ok(Input { message, is_last, reasoning, usage: None }),
-            Ok(Said::Vote { .. } | Said::Silence(_) | Said::Cancelled) => {
-                Err(simulator_error("it judged then, and spoke not"))
-            }
-            Err(why) => Err(simulator_error(&why)),
-        },
-        None => live_input(case, &asked, &belongs).await,
-    };
-    let input = input.and_then(without_files);
-    let (said, usage) = match &input {
-        Ok(Input { message, is_last, reasoning, usage }) => {
-            (Said::Input { message: message.clone(), is_last: *is_last, reasoning: reasoning.clone() }, *usage)
-        }
-        // That it was cancelled says nothing about the simulator.
-        Err(Ending::Bad { cause: Cause::Cancelled, .. } | Ending::Passed) => (Said::Cancelled, None),
-        Err(Ending::Bad { error, .. }) => (Said::Silence(error.clone()), None),
-    };
-    asking.end(case.shared, case.case_ref, turn, said, usage).await;
-    input
-}
-
-async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, belongs: &Belongs) -> Result<Input, Ending> {
-    let Some(party) = case.shared.parties.get(&case.dialogue.simulator.agent) else {
-        return Err(simulator_error("there is no such agent"));
-    };
-    let answer = unless_cancelled(case.shared, Box::pin(party.next_input(belongs, asked))).await;
-    let Some(answer) = answer else { return Err(ending_of(Failure::Cancelled, None)) };
-    answer.map_err(|silence| match silence {
-        Silence::Failed(why) => simulator_error(&why),
-        // The time of the case is up, and it is not the agent that used it up.
-        Silence::Timeout => Ending::Bad {
-            outcome: Outcome::Errored,
-            cause: Cause::SimulatorError,
-            blame: Blame::Simulator,
-            error: format!("timeout after {}", case.started.timeout.written),
-        },
-    })
-}
-
-/// What the simulator said, unless it names a file: what comes from it is handed on to the agent.
-fn without_files(input: Input) -> Result<Input, Ending> {
-    match input.message.as_ref().and_then(Message::address_of_a_file) {
-        None => Ok(input),
-        Some(address) => {
-            let address = shorten(address);
-            Err(simulator_error(&format!("it names a file, which no agent is told to read: {address:?}")))
-        }
-    }
-}
-
-fn simulator_error(why: &str) -> Ending {
-    Ending::Bad {
-        outcome: Outcome::Errored,
-        cause: Cause::SimulatorError,
-        blame: Blame::Simulator,
-        error: format!("simulator error: {why}"),
-    }
-}
-
-fn belongs(case: &Drive<'_>, turn: u32, deadline: Instant) -> Belongs {
-    Belongs::to_case(&case.shared.run_id, case.case_ref, turn, deadline, &case.shared.outputs)
-}
-
 /// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.
 async fn priced(
     shared: &Shared,
@@ -428,7 +326,7 @@ async fn checkpoints(
     transcript: &Transcript,
     record: &mut Record,
 ) -> Result<(), Ending> {
-    let mut belongs = belongs(case, turn, record.deadline);
+    let mut belongs = case.belongs(turn, record.deadline);
     let mut from = 0;
     while let Some(position) = progress.next_open(from) {
         let checkpoint = &case.dialogue.checkpoints[position];

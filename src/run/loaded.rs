@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::shared::Shared;
 use crate::conversation::ToolMode;
+use crate::event::CaseRef;
+use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::timeout::Timeout;
-use crate::suite::{Case, Suite};
+use crate::suite::{Case, Dialogue, Suite};
 
 /// A case with everything that its run needs.
 #[derive(Debug, Clone)]
@@ -38,4 +41,20 @@ pub(super) struct Started {
     pub(super) timeout: Timeout,
     /// When its time is up.
     pub(super) deadline: Instant,
+}
+
+/// What a dialogue needs to know of its case.
+pub(super) struct Drive<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) loaded: &'a Loaded,
+    pub(super) case_ref: &'a CaseRef,
+    pub(super) dialogue: &'a Dialogue,
+    pub(super) started: Started,
+}
+
+impl Drive<'_> {
+    /// What questions in a turn of it belong to.
+    pub(super) fn belongs(&self, turn: u32, deadline: Instant) -> Belongs {
+        Belongs::to_case(&self.shared.run_id, self.case_ref, turn, deadline, &self.shared.outputs)
+    }
 }

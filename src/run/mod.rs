@@ -7,6 +7,7 @@
 //! what its cases share, and `journal` its log; `traced` is what that keeps of conversations for traces. Verdicts are made elsewhere ([`crate::check`]), from what was recorded.
 
 mod ask;
+mod asking;
 mod call;
 mod case;
 mod clock;
@@ -27,13 +28,15 @@ mod resume;
 mod scheduler;
 mod script;
 mod shared;
+mod simulator;
 mod stubbed;
 mod time;
 mod told;
 mod traced;
+mod validator;
 
 pub use crate::peer::call::Farewells;
-pub use ask::with_test_mode;
+pub use asking::with_test_mode;
 pub use control::Control;
 pub use execute::execute;
 pub use job::{Job, suite_infos};
