@@ -144,7 +144,9 @@ pub(super) async fn evidence(
     let mut index = Index::default();
     let mut log = Cursor::new(store, run_id, 0).await?;
     while let Some(events) = log.events(|_| true).await? {
-        events.iter().for_each(|stored| index.take(&stored.event));
+        for stored in &events {
+            index.take(&stored.event);
+        }
     }
     let read = {
         let (store, run_id) = (Arc::clone(store), run_id.clone());

@@ -367,7 +367,9 @@ mod tests {
             event(9, Some(""), verdict()),
         ];
         let mut block = Block::default();
-        events.iter().for_each(|event| block.push(event));
+        for event in &events {
+            block.push(event);
+        }
         let records = records(block.into_bytes()).expect("a block");
         let known: Vec<_> = records.iter().map(|record| (record.sequence, record.kind, record.case_id())).collect();
         let expected =
