@@ -23,6 +23,7 @@ proto-lint: ## Lint the protocol, and compare it with the released one
 rust-test: ## Unit, integration and end-to-end tests of the programs
 	scripts/setup-python.sh
 	scripts/setup-phoenix.sh
+	scripts/setup-aimock.sh
 	cargo test --locked
 
 python-test: ## Tests of the Python client and the sample agents

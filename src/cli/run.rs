@@ -25,7 +25,8 @@ use crate::peer::target::{Target, speaks_http};
 use crate::plan::{MAX_REPEATS, MAX_RETRIES, PlanError, PlannedCase, Replay, RunSpec, plan};
 use crate::report::console::Look;
 use crate::report::{Tracing, printable, printable_json, repeats, summary};
-use crate::sidecar::http::address::HeaderFromEnv;
+use crate::sidecar::http::address::RequestHeader;
+use crate::sidecar::http::endpoint::Endpoint;
 use crate::suite::script::{Hooks, ScriptRef};
 use crate::suite::source::Source;
 use crate::suite::template::Data;
@@ -41,6 +42,7 @@ use crate::wire::spec::spec_to_proto;
 mod answers;
 mod baseline;
 pub(super) mod config;
+mod config_agents;
 mod earlier;
 mod generate;
 mod http_agent;
@@ -54,7 +56,7 @@ mod trace;
 mod verbose;
 
 use answers::Answered;
-use http_agent::HttpAgent;
+use http_agent::{HttpAgents, NamedEndpoint};
 use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use progress::Progress;
@@ -94,6 +96,10 @@ pub(super) struct RunArgs {
     /// An agent for this run only, such as weather=grpc://127.0.0.1:50051; may be given several times
     #[arg(long, value_name = "ID=URL", value_parser = key_value)]
     agent: Vec<(String, String)>,
+
+    /// How an HTTP endpoint is spoken to that is tested
+    #[command(flatten)]
+    endpoint: Endpoint,
 
     /// Run a daemon inside this process even if FORGE_DAEMON is set
     #[arg(long, conflicts_with = "detach", help_heading = "Daemon")]
@@ -244,7 +250,7 @@ pub(super) struct RunArgs {
     /// A header for --snapshot-url, whose value stands in an environment variable, such as Authorization=TOKEN; may be
     /// given several times
     #[arg(long, value_name = "NAME=VARIABLE")]
-    snapshot_header: Vec<HeaderFromEnv>,
+    snapshot_header: Vec<RequestHeader>,
 
     /// An agent that is asked for the values of {{snapshot:…}} tokens right before the run: a name that the daemon
     /// knows, or an address; it implements SnapshotProvider
@@ -330,6 +336,10 @@ pub(super) struct RunArgs {
     /// As `seed_manifest`; it need not be there as long as no case asks for it
     #[arg(skip)]
     seed_manifest_by_settings: Option<PathBuf>,
+
+    /// Agents of the settings that are HTTP endpoints
+    #[arg(skip)]
+    endpoints: Vec<NamedEndpoint>,
 
     /// The folder of the project's settings, if it has some
     #[arg(skip)]
@@ -457,8 +467,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     {
         return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
     }
-    let http = HttpAgent::start(args.agent_name(), daemon.as_deref()).await?;
-    args.agent.extend(http.as_ref().map(|http| (http.url.clone(), http.target())));
+    let http = HttpAgents::start(&mut args, daemon.as_deref()).await?;
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: args.allow_outside };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
     if args.strict {
@@ -505,15 +514,11 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
     if client.is_embedded() {
         say("no daemon given: running one inside this process");
     }
-    if let Some(http) = &http {
-        say(&format!("{} speaks HTTP: running forge-sidecar http for it inside this process", http.url));
-    }
+    http.lines().for_each(|line| say(&line));
     // Apart: what it holds is large, and moved about.
     let result = Box::pin(run_on(&client, &args, inputs, &interrupts)).await;
     client.close().await;
-    if let Some(http) = http {
-        http.close().await;
-    }
+    http.close().await;
     match result {
         Ok(_) if interrupts.any() => Ok(Exit::Interrupted),
         Err(mut error) if interrupts.any() => {

@@ -21,6 +21,7 @@ use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode,
 use crate::event::{CaseRef, Payload};
 use crate::peer::backoff::Backoff;
 use crate::peer::party::Belongs;
+use crate::peer::status::STAND_IN;
 use crate::plan::PlannedCase;
 use crate::suite::{Case, Dialect, Mode};
 use crate::usage::{add_cost, must_estimate};
@@ -291,7 +292,9 @@ fn cannot_be_sent(shared: &Shared, case: &Case, tool_mode: ToolMode) -> Option<S
     let lacks =
         |capability: &str| format!("the agent does not declare the capability {capability:?}, which this case needs");
     if let Some(capability) = shared.callee.lacks(tool_mode) {
-        return Some(lacks(capability));
+        let stands_in = shared.callee.can(STAND_IN);
+        let who = Some(&shared.callee.description.card.description).filter(|who| stands_in && !who.is_empty());
+        return Some(who.map_or_else(|| lacks(capability), |who| format!("{}: it is {who}", lacks(capability))));
     }
     let contents = large_contents(&case.messages);
     let largest = contents.iter().map(|content| content.bytes.len() as u64).max()?;

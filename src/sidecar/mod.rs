@@ -18,9 +18,9 @@ use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::http::Adapter;
-use self::http::address::{HeaderFromEnv, HttpUrl};
-use self::http::client::{ClientError, HttpClient};
+use self::http::address::HttpUrl;
+use self::http::client::ClientError;
+use self::http::endpoint::{Endpoint, EndpointError};
 use self::http::fields::Fields;
 
 mod agent;
@@ -66,11 +66,12 @@ pub enum Command {
     /// Serves AgentEndpoint, and Simulator and Validator where they have a script, on one port, whatever agent id is
     /// asked for. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or SIGTERM.
     Script(Script),
-    /// Make an agent of an HTTP chat endpoint
+    /// Make an agent of an HTTP endpoint
     ///
     /// Sends POST URL {"message": "..."}, with "messages" and "options" where a case has more than one message, and reads
-    /// {"response": "...", "toolCalls": [{"name", "success", "durationMs", "params"}]}. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends
-    /// by Ctrl-C or SIGTERM, and ends the calls in flight then.
+    /// {"response": "...", "toolCalls": [{"name", "success", "durationMs", "params"}]}. With --preset it speaks the API of a model in place
+    /// of that. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or
+    /// SIGTERM, and ends the calls in flight then.
     Http(Box<Http>),
 }
 
@@ -94,17 +95,16 @@ pub struct Http {
     /// Where to listen
     #[command(flatten)]
     pub listen: Listen,
-    /// A header to send, whose value stands in an environment variable, such as Authorization=CHAT_AUTH; may be given
-    /// several times
-    #[arg(long, value_name = "NAME=VARIABLE")]
-    pub header: Vec<HeaderFromEnv>,
+    /// How to speak to it
+    #[command(flatten)]
+    pub endpoint: Endpoint,
     /// Most time for one request; the time of the case counts too if it is shorter
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
     /// Id of the agent [default: host and port of the URL]
     #[arg(long, value_name = "ID")]
     pub agent_id: Option<String>,
-    /// Where the values stand in the endpoint's messages
+    /// Where the values stand in the endpoint's messages, with the preset plain
     #[command(flatten)]
     pub fields: Fields,
 }
@@ -252,15 +252,15 @@ async fn run_script(args: Script) -> Result<(), SidecarError> {
 
 async fn run_http(args: Http) -> Result<(), SidecarError> {
     args.listen.check()?;
-    let client = HttpClient::new(args.url, &args.header).map_err(|error| match error {
-        ClientError::Header(error) => SidecarError::Usage(error.to_string()),
-        ClientError::Tls(_) => SidecarError::Client(error),
-    })?;
-    args.fields.check().map_err(|error| SidecarError::Usage(error.to_owned()))?;
     if args.timeout.is_zero() || args.timeout > crate::suite::timeout::MAX_TIMEOUT {
         return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
     }
-    let mut adapter = Adapter { fields: args.fields, timeout: args.timeout, ..Adapter::new(client) };
+    let mut endpoint = args.endpoint;
+    (endpoint.fields, endpoint.timeout) = (args.fields, Some(args.timeout));
+    let mut adapter = endpoint.adapter(args.url).map_err(|error| match error {
+        EndpointError::Client(error @ ClientError::Tls(_)) => SidecarError::Client(error),
+        error => SidecarError::Usage(error.to_string()),
+    })?;
     if let Some(agent_id) = args.agent_id {
         adapter.agent_id = agent_id;
     }

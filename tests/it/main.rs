@@ -56,6 +56,7 @@ mod large;
 mod memory;
 mod modules;
 mod plain;
+mod presets;
 mod processes;
 mod programs;
 mod python;

@@ -4,9 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::config_agents::SettingsPlace;
+use super::http_agent::NamedEndpoint;
 use super::{OUTPUT_DIR, RunArgs, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value, without_mark};
+use crate::peer::target::speaks_http;
+use crate::sidecar::http::endpoint::Endpoint;
 use crate::suite::error::did_you_mean;
 use crate::suite::timeout::Timeout;
 use crate::trace::check_template;
@@ -77,11 +81,7 @@ impl Config {
     pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
         let folder = self.folder();
         args.name = args.name.take().or(self.text("agentEndpoint")?);
-        for (id, url) in self.agents()? {
-            if args.agent.iter().all(|(known, _)| *known != id) {
-                args.agent.push((id, url));
-            }
-        }
+        self.fill_agents(args)?;
         args.seed_manifest_by_settings = self.file("seedManifestPath")?;
         args.registry = args.registry.take().or(self.file("toolRegistryPath")?);
         // What is not said is where the settings are, not where the command is typed.
@@ -122,20 +122,35 @@ impl Config {
         self.fill_snapshot(args)
     }
 
-    /// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the project.
-    fn agents(&self) -> Result<Vec<(String, String)>, CliError> {
+    /// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the project. In place of an
+    /// address there may be an object with all that is to be said of an agent.
+    fn fill_agents(&self, args: &mut RunArgs) -> Result<(), CliError> {
         let hint = "as in {\"expense.user\": \"grpc://127.0.0.1:50053\"}";
-        let Some(agents) = self.get("agents") else { return Ok(Vec::new()) };
+        let Some(agents) = self.get("agents") else { return Ok(()) };
         if !matches!(agents.value, Value::Object(_)) {
             return Err(self.refuse("agents", "must be an object of names and addresses").hint(hint));
         }
-        let read = agents.members().iter().map(|(id, url)| {
-            let url = url.as_str().filter(|url| !url.is_empty() && !id.is_empty());
-            let url =
-                url.ok_or_else(|| self.refuse("agents", &format!("{id:?} must be a name with an address")).hint(hint))?;
-            Ok((id.clone(), url.to_owned()))
-        });
-        read.collect()
+        for (id, json) in agents.members() {
+            let place = SettingsPlace { file: &self.path, folder: self.folder(), id };
+            let (url, endpoint) = match &json.value {
+                Value::Object(_) => place.agent(json)?,
+                _ => (json.as_str().unwrap_or_default().to_owned(), Endpoint::default()),
+            };
+            if url.is_empty() || id.is_empty() {
+                return Err(self.refuse("agents", &format!("{id:?} must be a name with an address")).hint(hint));
+            }
+            if args.agent.iter().any(|(known, _)| known == id) {
+                continue;
+            }
+            if speaks_http(&url) {
+                args.endpoints.push(NamedEndpoint { id: id.clone(), url, endpoint });
+            } else if endpoint.is_said() {
+                return Err(place.refuse(json, "", "presets and such are for HTTP endpoints, and its address is none"));
+            } else {
+                args.agent.push((id.clone(), url));
+            }
+        }
+        Ok(())
     }
 
     /// `"prices": {"gpt-4o*": {"input": 2.5, "output": 10}}`, in US dollars for a million tokens.

@@ -1,61 +1,148 @@
-//! An agent that is an HTTP chat endpoint: `forge-sidecar http`, inside this process.
+//! Agents that are HTTP endpoints: `forge-sidecar http` for each of them, inside this process.
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::RunArgs;
 use crate::cli::{CliError, Exit, note};
 use crate::daemon::status::chain;
 use crate::peer::target::speaks_http;
 use crate::sidecar::http::address::HttpUrl;
-use crate::sidecar::http::client::HttpClient;
-use crate::sidecar::http::{Adapter, ServeError, serve};
+use crate::sidecar::http::endpoint::Endpoint;
+use crate::sidecar::http::{ServeError, serve};
+
+/// An HTTP endpoint with a name, as the settings of a project have it.
+#[derive(Debug, Clone)]
+pub(super) struct NamedEndpoint {
+    /// The name.
+    pub(super) id: String,
+    /// Its address.
+    pub(super) url: String,
+    /// How it is spoken to.
+    pub(super) endpoint: Endpoint,
+}
+
+/// The sidecars of a run.
+pub(super) struct HttpAgents(Vec<HttpAgent>);
 
 /// A sidecar in front of an endpoint, on a port that only this machine can reach.
-pub(super) struct HttpAgent {
+struct HttpAgent {
+    id: String,
     /// The endpoint's own address.
-    pub(super) url: String,
+    url: String,
     address: std::net::SocketAddr,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), ServeError>>,
 }
 
-impl HttpAgent {
-    /// Starts a sidecar if `agent` is the address of an HTTP endpoint.
+impl HttpAgents {
+    /// Starts a sidecar for each agent of the run that is an HTTP endpoint, and gives the run its address in place of the endpoint's.
     ///
     /// # Errors
-    /// When the address makes no sense, or there is a daemon: that could not reach a port of this machine.
-    pub(super) async fn start(agent: &str, daemon: Option<&str>) -> Result<Option<Self>, CliError> {
-        if !speaks_http(agent) {
-            return Ok(None);
-        }
-        let url: HttpUrl = agent.parse().map_err(|error| {
-            CliError::new(Exit::Usage, format!("{agent:?} is no address of an HTTP endpoint: {error}"))
-        })?;
+    /// When an address or a setting makes no sense, or there is a daemon: that could not reach a port of this machine.
+    pub(super) async fn start(args: &mut RunArgs, daemon: Option<&str>) -> Result<Self, CliError> {
+        let mut found = Self::find(args)?;
         if let Some(daemon) = daemon {
-            let message = format!("the daemon at {daemon} speaks gRPC with agents, and {agent} is an HTTP endpoint");
-            return Err(CliError::new(Exit::Usage, message).hint(format!(
-                "start `forge-sidecar http {agent}` beside the daemon and name the grpc:// address where it listens; \
-                 or run without a daemon, with --daemon-free"
-            )));
+            let name = args.agent_name();
+            let needed = |named: &&NamedEndpoint| named.id == name || args.agent.iter().any(|(id, _)| *id == named.id);
+            if let Some(NamedEndpoint { url, .. }) = found.iter().find(needed) {
+                let message = format!("the daemon at {daemon} speaks gRPC with agents, and {url} is an HTTP endpoint");
+                return Err(CliError::new(Exit::Usage, message).hint(format!(
+                    "start `forge-sidecar http {url}` beside the daemon and name the grpc:// address where it listens; \
+                     or run without a daemon, with --daemon-free"
+                )));
+            }
+            // Those of the settings that nobody asked for: the daemon may know others of their names.
+            found.clear();
         }
-        let failed = |error: &dyn std::fmt::Display| {
-            CliError::new(Exit::CouldNotRun, format!("cannot run forge-sidecar inside this process: {error}"))
-        };
-        let client = HttpClient::new(url, &[]).map_err(|error| failed(&error))?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed(&error))?;
-        let address = listener.local_addr().map_err(|error| failed(&error))?;
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, Adapter::new(client), shutdown.clone()));
-        Ok(Some(Self { url: agent.to_owned(), address, shutdown, task }))
+        let mut agents = Self(Vec::new());
+        for named in found {
+            let agent = HttpAgent::start(named).await?;
+            args.agent.retain(|(id, _)| *id != agent.id);
+            args.agent.push((agent.id.clone(), agent.target()));
+            agents.0.push(agent);
+        }
+        Ok(agents)
     }
 
-    /// The address that the daemon dials.
-    pub(super) fn target(&self) -> String {
-        format!("grpc://{}", self.address)
+    /// The endpoints among the agents of a run: the one under test, those of the command line, and those of the settings.
+    fn find(args: &mut RunArgs) -> Result<Vec<NamedEndpoint>, CliError> {
+        let mut found: Vec<NamedEndpoint> = Vec::new();
+        let given = args.agent.iter().filter(|(_, url)| speaks_http(url));
+        found.extend(given.map(|(id, url)| NamedEndpoint {
+            id: id.clone(),
+            url: url.clone(),
+            endpoint: Endpoint::default(),
+        }));
+        for named in std::mem::take(&mut args.endpoints) {
+            if args.agent.iter().all(|(id, _)| *id != named.id) {
+                found.push(named);
+            }
+        }
+        let name = args.agent_name();
+        if speaks_http(name) {
+            found.push(NamedEndpoint { id: name.to_owned(), url: name.to_owned(), endpoint: Endpoint::default() });
+        }
+        let tested = found.iter_mut().find(|named| named.id == args.name.as_deref().unwrap_or_default());
+        match tested {
+            Some(named) => {
+                let of_settings = std::mem::replace(&mut named.endpoint, std::mem::take(&mut args.endpoint));
+                named.endpoint.fill_from(of_settings);
+            }
+            None if args.endpoint.is_said() => {
+                let message = format!(
+                    "--preset, --model, --stream, --body and --header are about an HTTP endpoint, and the agent to test is none: {}",
+                    args.agent_name()
+                );
+                return Err(CliError::new(Exit::Usage, message)
+                    .hint("name one, as in -n http://127.0.0.1:4000/v1/chat/completions --preset openai-chat"));
+            }
+            None => {}
+        }
+        Ok(found)
+    }
+
+    /// What is told of each.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        let line = |agent: &HttpAgent| {
+            format!("{} speaks HTTP: running forge-sidecar http for it inside this process", agent.url)
+        };
+        self.0.iter().map(line)
     }
 
     pub(super) async fn close(self) {
+        for agent in self.0 {
+            agent.close().await;
+        }
+    }
+}
+
+impl HttpAgent {
+    async fn start(named: NamedEndpoint) -> Result<Self, CliError> {
+        let NamedEndpoint { id, url: written, endpoint } = named;
+        let url: HttpUrl = written.parse().map_err(|error| {
+            CliError::new(Exit::Usage, format!("{written:?} is no address of an HTTP endpoint: {error}"))
+        })?;
+        let failed = |error: &dyn std::fmt::Display| {
+            CliError::new(Exit::CouldNotRun, format!("cannot run forge-sidecar inside this process: {error}"))
+        };
+        let adapter = endpoint.adapter(url).map_err(|error| {
+            if error.is_usage() { CliError::new(Exit::Usage, format!("{written}: {error}")) } else { failed(&error) }
+        })?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed(&error))?;
+        let address = listener.local_addr().map_err(|error| failed(&error))?;
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(serve(listener, adapter, shutdown.clone()));
+        Ok(Self { id, url: written, address, shutdown, task })
+    }
+
+    /// The address that the daemon dials.
+    fn target(&self) -> String {
+        format!("grpc://{}", self.address)
+    }
+
+    async fn close(self) {
         self.shutdown.cancel();
         match self.task.await {
             Ok(Ok(())) => {}

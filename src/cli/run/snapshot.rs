@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit};
-use crate::sidecar::http::address::{HeaderFromEnv, HttpUrl};
+use crate::sidecar::http::address::{HttpUrl, RequestHeader};
 use crate::sidecar::http::client::{ClientError, HttpClient};
 use crate::suite;
 use crate::trace::TraceHeaders;
@@ -54,7 +54,7 @@ fn failed(args: &RunArgs, why: &str) -> CliError {
     CliError::new(exit, format!("the snapshot{of}: {why}"))
 }
 
-async fn get(url: &str, headers: &[HeaderFromEnv]) -> Result<Vec<u8>, CliError> {
+async fn get(url: &str, headers: &[RequestHeader]) -> Result<Vec<u8>, CliError> {
     let target: HttpUrl = url
         .parse()
         .map_err(|error| CliError::new(Exit::Usage, format!("{url:?} is no address of a snapshot: {error}")))?;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use reqwest::Url;
 use reqwest::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
+use super::environment::{EnvironmentError, is_variable, with_environment};
 use crate::peer::target::speaks_http;
 
 /// An address that starts with `http://` or `https://`.
@@ -66,74 +67,92 @@ impl FromStr for HttpUrl {
     }
 }
 
-/// `NAME=VARIABLE`: a header whose value stands in an environment variable, so that it is on no command line.
+/// A header of a request: `Name: value` with `${VARIABLE}` for what stands in the environment, or `NAME=VARIABLE` for a value that
+/// stands there as a whole. So no secret is on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderFromEnv {
+pub struct RequestHeader {
     name: HeaderName,
-    variable: String,
+    value: String,
 }
+
+/// Headers whose values are secrets: written out they would stand in the history of a shell, or in a repository.
+const SECRET: &[&str] = &["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
 
 /// Why there is no such header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It is not written as it must be.
-    #[error("write it like Authorization=CHAT_TOKEN: the name of a header, and of the variable that holds its value")]
+    #[error(
+        "write it like Authorization=CHAT_TOKEN, with the variable that holds its value, or like \
+         'Authorization: Bearer ${{CHAT_TOKEN}}', in single quotes"
+    )]
     Form,
     /// HTTP sets it itself.
     #[error("the header {0} says how the message is sent and cannot be chosen")]
     Framing(HeaderName),
-    /// The variable is not set, or to nothing.
-    #[error("the header {name} takes its value from the environment variable {variable}, which is not set")]
-    Unset {
+    /// A secret is written out.
+    #[error(
+        "the value of {0} is a secret that others can read here; write it like '{0}: ${{CHAT_TOKEN}}', in single quotes, and set the \
+         environment variable"
+    )]
+    WrittenOut(HeaderName),
+    /// The environment does not hold what the value names.
+    #[error("the header {name} {why}")]
+    Environment {
         /// The header.
         name: HeaderName,
-        /// The variable.
-        variable: String,
+        /// What is wrong.
+        why: EnvironmentError,
     },
     /// The value is no header's.
-    #[error("the environment variable {variable} holds what cannot be the value of the header {name}")]
-    Value {
-        /// The header.
-        name: HeaderName,
-        /// The variable.
-        variable: String,
-    },
+    #[error("the value of the header {0} has characters that no header may have")]
+    Value(HeaderName),
 }
 
-impl FromStr for HeaderFromEnv {
+impl FromStr for RequestHeader {
     type Err = HeaderError;
 
     fn from_str(text: &str) -> Result<Self, HeaderError> {
-        let (name, variable) = text.split_once('=').ok_or(HeaderError::Form)?;
+        let at = text.find([':', '=']).ok_or(HeaderError::Form)?;
+        let (name, value) = (&text[..at], text[at + 1..].trim());
+        if text[at..].starts_with(':') {
+            return Self::new(name, value);
+        }
+        // A secret that somebody wrote here by mistake is most likely no word.
+        if !is_variable(value) {
+            return Err(HeaderError::Form);
+        }
+        Self::new(name, &format!("${{{value}}}"))
+    }
+}
+
+impl RequestHeader {
+    /// A header with this name, whose value may name variables as `${VARIABLE}`.
+    ///
+    /// # Errors
+    /// When there can be no such header, or a secret is written out.
+    pub fn new(name: &str, value: &str) -> Result<Self, HeaderError> {
         let name: HeaderName = name.trim().parse().map_err(|_| HeaderError::Form)?;
         if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
             return Err(HeaderError::Framing(name));
         }
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        // A secret that somebody wrote here by mistake is most likely no word.
-        if variable.is_empty() || !variable.chars().all(is_word) {
-            return Err(HeaderError::Form);
+        if SECRET.contains(&name.as_str()) && !value.contains("${") {
+            return Err(HeaderError::WrittenOut(name));
         }
-        Ok(Self { name, variable: variable.to_owned() })
+        Ok(Self { name, value: value.to_owned() })
     }
-}
 
-impl HeaderFromEnv {
     pub(super) const fn name(&self) -> &HeaderName {
         &self.name
     }
 
-    /// What stands in the environment.
-    pub(super) fn value(&self) -> Result<HeaderValue, HeaderError> {
-        let (name, variable) = (self.name.clone(), self.variable.clone());
-        let text = match std::env::var(&self.variable) {
-            Ok(text) if !text.is_empty() => text,
-            Ok(_) | Err(std::env::VarError::NotPresent) => return Err(HeaderError::Unset { name, variable }),
-            Err(std::env::VarError::NotUnicode(_)) => return Err(HeaderError::Value { name, variable }),
-        };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| HeaderError::Value { name, variable })?;
-        value.set_sensitive(true);
-        Ok(value)
+    /// The value with what stands in the environment, and what came from there.
+    pub(super) fn value(&self) -> Result<(HeaderValue, Vec<String>), HeaderError> {
+        let (text, secrets) =
+            with_environment(&self.value).map_err(|why| HeaderError::Environment { name: self.name.clone(), why })?;
+        let mut value = HeaderValue::from_str(&text).map_err(|_| HeaderError::Value(self.name.clone()))?;
+        value.set_sensitive(!secrets.is_empty());
+        Ok((value, secrets))
     }
 }
 
@@ -159,8 +178,12 @@ mod tests {
 
     #[test]
     fn headers() {
-        let header = |text: &str| text.parse::<HeaderFromEnv>();
-        assert!(header("X-Key=CHAT_KEY").is_ok());
+        let header = |text: &str| text.parse::<RequestHeader>();
+        assert_eq!(header("X-Key=CHAT_KEY"), header("x-key: ${CHAT_KEY}"));
+        for right in ["anthropic-version: 2023-06-01", "Authorization: Bearer ${A}", "X-Empty:", "x-time: 10:30=a"] {
+            assert!(header(right).is_ok(), "{right}");
+        }
+        assert!(matches!(header("Authorization: Bearer abc"), Err(HeaderError::WrittenOut(_))));
         for wrong in ["Authorization", "=X", "Authorization=", "a b=X", "Authorization=Bearer abc", "x=sk-123"] {
             assert_eq!(header(wrong), Err(HeaderError::Form), "{wrong}");
         }

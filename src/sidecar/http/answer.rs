@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 
 use super::field::FieldPath;
 use super::fields::Fields;
+use super::told::{broken, raw, worked, written};
 use crate::limits::TOOL_CALLS;
+use crate::wire::agent::Json;
 use crate::wire::agent::tool_call_finished::Outcome;
-use crate::wire::agent::{Fault, FaultOrigin, Json, json};
 
 /// What an endpoint answered.
 #[derive(Debug)]
@@ -90,12 +91,7 @@ impl Fields {
         let outcome = if success.unwrap_or(error.is_none()) {
             worked(self.tool_result.find(item))
         } else {
-            Outcome::Error(Fault {
-                grpc_code: tonic::Code::Unknown.into(),
-                message: error.unwrap_or_else(|| format!("{} is false, and no error is given", self.tool_success)),
-                origin: FaultOrigin::Tool.into(),
-                ..Fault::default()
-            })
+            broken(error.unwrap_or_else(|| format!("{} is false, and no error is given", self.tool_success)))
         };
         let params = self.tool_params.find(item).map(arguments);
         let params = params.ok_or_else(|| format!("the endpoint's answer holds no {} of the call", self.tool_params));
@@ -107,16 +103,7 @@ impl Fields {
 fn arguments(value: &RawValue) -> Json {
     let inner = text(value).ok().filter(|text| text.trim_start().starts_with('{'));
     let inner = inner.filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
-    raw(inner.unwrap_or_else(|| value.get().to_owned()))
-}
-
-/// A Json without any form says that the tool worked and the result is not reported.
-fn worked(result: Option<&RawValue>) -> Outcome {
-    Outcome::Result(result.map(|result| raw(result.get().to_owned())).unwrap_or_default())
-}
-
-fn raw(text: String) -> Json {
-    Json { form: Some(json::Form::Raw(text.into_bytes())) }
+    inner.map_or_else(|| raw(value), |inner| written(&inner))
 }
 
 fn text(value: &RawValue) -> Result<String, String> {
@@ -145,6 +132,7 @@ fn kind(value: &RawValue) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::agent::json;
 
     /// Name, parameters, and result or error of each call, in one line.
     fn calls(fields: &Fields, body: &str) -> String {

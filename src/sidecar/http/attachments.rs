@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use sha2::{Digest as _, Sha256};
 use tonic::{Status, Streaming};
 
@@ -17,6 +19,34 @@ const MAX_BYTES: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
     files: HashMap<String, Vec<u8>>,
+}
+
+/// Where the content of a file is: at an address, or here.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FileAt<'a> {
+    Uri(&'a str),
+    Content(&'a [u8]),
+}
+
+impl FileAt<'_> {
+    /// The content as text; of an address that is nothing.
+    pub(super) fn base64(&self) -> String {
+        match self {
+            Self::Uri(_) => String::new(),
+            Self::Content(bytes) => BASE64.encode(bytes),
+        }
+    }
+
+    /// The address, or the content as one.
+    pub(super) fn data_url(&self, media_type: &str) -> String {
+        // What has no media type is bytes, by the rules of such addresses and of HTTP; of what has `*` for a format as much is known.
+        let media_type =
+            if media_type.is_empty() || media_type.ends_with("/*") { "application/octet-stream" } else { media_type };
+        match self {
+            Self::Uri(uri) => (*uri).to_owned(),
+            Self::Content(_) => format!("data:{media_type};base64,{}", self.base64()),
+        }
+    }
 }
 
 impl Attachments {
@@ -42,8 +72,23 @@ impl Attachments {
     }
 
     /// The content of a file, if it came.
-    pub(super) fn get(&self, id: &str) -> Option<&[u8]> {
+    fn get(&self, id: &str) -> Option<&[u8]> {
         self.files.get(id).map(Vec::as_slice)
+    }
+
+    /// Where the content of a file is.
+    ///
+    /// # Errors
+    /// When it did not come.
+    pub(super) fn find<'a>(&'a self, blob: &'a Blob) -> Result<FileAt<'a>, String> {
+        let content = match &blob.source {
+            Some(blob::Source::Uri(uri)) => return Ok(FileAt::Uri(uri)),
+            Some(blob::Source::Inline(bytes)) => Some(bytes.as_slice()),
+            Some(blob::Source::AttachmentId(id)) => self.get(id),
+            None => None,
+        };
+        let name = &blob.name;
+        content.map(FileAt::Content).ok_or_else(|| format!("the case holds a file {name:?} whose content did not come"))
     }
 
     /// Takes the next piece; whether its file is whole now.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Response, StatusCode};
 use tokio::net::TcpStream;
@@ -19,7 +21,7 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
-use super::address::{HeaderError, HeaderFromEnv, HttpUrl};
+use super::address::{HeaderError, HttpUrl, RequestHeader};
 use crate::tls;
 use crate::trace::TraceHeaders;
 
@@ -50,7 +52,19 @@ pub enum ClientError {
 pub struct HttpClient {
     url: HttpUrl,
     headers: HeaderMap,
+    /// What no error may show: it came from the environment.
+    secrets: Vec<String>,
     tls: ClientConfig,
+}
+
+/// An answer of which only the beginning is there.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    client: &'a HttpClient,
+    response: Response,
+    /// Bytes of the body that were taken.
+    taken: usize,
+    limit: usize,
 }
 
 /// What came back: the whole body of a success, the beginning of any other.
@@ -83,14 +97,32 @@ impl HttpClient {
     ///
     /// # Errors
     /// When a header has no value, or the system has no certificates to check `https` with.
-    pub fn new(url: HttpUrl, headers: &[HeaderFromEnv]) -> Result<Self, ClientError> {
+    pub fn new(url: HttpUrl, headers: &[RequestHeader]) -> Result<Self, ClientError> {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let mut secrets = Vec::new();
         for header in headers {
-            all.insert(header.name().clone(), header.value()?);
+            let (value, from_environment) = header.value()?;
+            all.insert(header.name().clone(), value);
+            secrets.extend(from_environment);
         }
         let tls = tls::client(url.as_url().scheme() == "https")?;
-        Ok(Self { url, headers: all, tls })
+        let mut client = Self { url, headers: all, secrets: Vec::new(), tls };
+        client.hide(secrets);
+        Ok(client)
+    }
+
+    /// Takes these texts, word by word, out of what errors show of answers.
+    pub(super) fn hide(&mut self, secrets: Vec<String>) {
+        for secret in secrets {
+            // Short words are none that anybody could guess by, and stand everywhere.
+            self.secrets.extend(secret.split_whitespace().filter(|word| word.len() >= 6).map(str::to_owned));
+        }
+    }
+
+    /// Sends this header unless one of its name is sent already.
+    pub(super) fn default_header(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.entry(name).or_insert(value);
     }
 
     /// The address.
@@ -134,29 +166,49 @@ impl HttpClient {
         limit: usize,
         connected: &CancellationToken,
     ) -> Result<Reply, Trouble> {
-        let send = async || {
-            let client = self.client(connected).map_err(|error| Trouble::Unreachable(self.says(&deepest(&error))))?;
-            let mut request = client.request(method.clone(), self.url.as_url().clone());
-            // What cannot stand in a header fails no request.
-            for (name, value) in trace.iter().filter(|(_, value)| HeaderValue::from_str(value).is_ok()) {
-                request = request.header(name, value);
-            }
-            if let Some(body) = &body {
-                request = request.body(body.clone());
-                if !self.headers.contains_key(CONTENT_TYPE) {
-                    request = request.header(CONTENT_TYPE, "application/json");
-                }
-            }
-            request.send().await.map_err(|error| self.trouble(&error, connected.is_cancelled()))
-        };
-        let response = match send().await {
+        self.open(method, body, trace, limit, connected).await?.whole().await
+    }
+
+    /// As [`Self::exchange`], up to where the body of the answer begins.
+    pub(super) async fn open(
+        &self,
+        method: Method,
+        body: Option<Bytes>,
+        trace: &TraceHeaders,
+        limit: usize,
+        connected: &CancellationToken,
+    ) -> Result<Opened<'_>, Trouble> {
+        let response = match self.send(&method, body.as_ref(), trace, connected).await {
             Err(Trouble::Unreachable(_)) => {
                 tokio::time::sleep(PAUSE).await;
-                send().await?
+                self.send(&method, body.as_ref(), trace, connected).await?
             }
             response => response?,
         };
-        self.read(response, limit).await
+        Ok(Opened { client: self, response, taken: 0, limit })
+    }
+
+    /// Tries once to send a request.
+    async fn send(
+        &self,
+        method: &Method,
+        body: Option<&Bytes>,
+        trace: &TraceHeaders,
+        connected: &CancellationToken,
+    ) -> Result<Response, Trouble> {
+        let client = self.client(connected).map_err(|error| Trouble::Unreachable(self.says(&deepest(&error))))?;
+        let mut request = client.request(method.clone(), self.url.as_url().clone());
+        // What cannot stand in a header fails no request.
+        for (name, value) in trace.iter().filter(|(_, value)| HeaderValue::from_str(value).is_ok()) {
+            request = request.header(name, value);
+        }
+        if let Some(body) = body {
+            request = request.body(body.clone());
+            if !self.headers.contains_key(CONTENT_TYPE) {
+                request = request.header(CONTENT_TYPE, "application/json");
+            }
+        }
+        request.send().await.map_err(|error| self.trouble(&error, connected.is_cancelled()))
     }
 
     /// What an answer says that is no success: its status and the beginning of its body.
@@ -174,11 +226,8 @@ impl HttpClient {
         // More than is shown, so that a secret at the end is taken out whole.
         let text = String::from_utf8_lossy(&body[..body.len().min(ERROR_BYTES)]);
         let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for value in self.headers.values().filter(|value| value.is_sensitive()) {
-            let words = value.to_str().unwrap_or_default().split_whitespace();
-            for secret in words.filter(|word| word.len() >= 6) {
-                text = text.replace(secret, "[hidden]");
-            }
+        for secret in &self.secrets {
+            text = text.replace(secret, "[hidden]");
         }
         match text.char_indices().nth(SHOWN_CHARS) {
             None if text.is_empty() => "an empty body".to_owned(),
@@ -207,29 +256,7 @@ impl HttpClient {
             .build()
     }
 
-    async fn read(&self, mut response: Response, limit: usize) -> Result<Reply, Trouble> {
-        let status = response.status();
-        let location = response.headers().get(LOCATION);
-        let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.trouble(&error, true))? {
-            body.extend_from_slice(&chunk);
-            if !status.is_success() && body.len() >= ERROR_BYTES {
-                break;
-            }
-            if body.len() > limit {
-                let message = format!("answered {status} with more than {limit} bytes: {}", self.beginning(&body));
-                return Err(Trouble::Bad(self.says(&message)));
-            }
-        }
-        // Some frameworks begin with a byte order mark, and browsers leave it out.
-        if body.starts_with("\u{feff}".as_bytes()) {
-            body.drain(.."\u{feff}".len());
-        }
-        Ok(Reply { status, location, body })
-    }
-
-    fn says(&self, what: &str) -> String {
+    pub(super) fn says(&self, what: &str) -> String {
         format!("{} {what}", self.url)
     }
 
@@ -242,6 +269,65 @@ impl HttpClient {
         } else {
             Trouble::Bad(self.says(&format!("sent an answer that is not HTTP: {why}")))
         }
+    }
+}
+
+impl<'a> Opened<'a> {
+    pub(super) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// Whether the answer is a success that comes as server-sent events.
+    pub(super) fn is_stream(&self) -> bool {
+        let kind = self.response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        self.status().is_success() && kind.eq_ignore_ascii_case("text/event-stream")
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+        let chunk = self.response.chunk().await.map_err(|error| self.client.trouble(&error, true))?;
+        self.taken += chunk.as_ref().map_or(0, Bytes::len);
+        if self.status().is_success() && self.taken > self.limit {
+            let message = format!("answered {} with more than {} bytes", self.status(), self.limit);
+            return Err(Trouble::Bad(self.client.says(&message)));
+        }
+        Ok(chunk)
+    }
+
+    /// The bytes of the body as they come, up to its end or to what keeps the rest from coming.
+    pub(super) fn chunks(self) -> BoxStream<'a, Result<Bytes, Trouble>> {
+        let next = async move |mut opened: Self| match opened.chunk().await {
+            Ok(chunk) => chunk.map(|chunk| (Ok(chunk), opened)),
+            Err(trouble) => Some((Err(trouble), opened)),
+        };
+        stream::unfold(self, next).boxed()
+    }
+
+    /// The whole body of a success, the beginning of any other.
+    pub(super) async fn whole(mut self) -> Result<Reply, Trouble> {
+        let status = self.status();
+        let location = self.response.headers().get(LOCATION);
+        let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
+        let mut body = Vec::new();
+        loop {
+            match self.chunk().await {
+                Ok(None) => break,
+                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+                Err(Trouble::Bad(why)) if self.taken > self.limit => {
+                    return Err(Trouble::Bad(format!("{why}: {}", self.client.beginning(&body))));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+            if !status.is_success() && body.len() >= ERROR_BYTES {
+                break;
+            }
+        }
+        // Some frameworks begin with a byte order mark, and browsers leave it out.
+        if body.starts_with("\u{feff}".as_bytes()) {
+            body.drain(.."\u{feff}".len());
+        }
+        Ok(Reply { status, location, body })
     }
 }
 

@@ -4,11 +4,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::answer::ToolCall;
+use super::told::{Called, Returned, Told};
 use crate::wire::agent::invoke_response::Event;
 use crate::wire::agent::{
-    Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeResponse, Message, Part, ResultSource,
-    Role, ToolCallFinished, ToolCallStarted, part,
+    Fault, FaultOrigin, FinishReason, InvokeAccepted, InvokeFinished, InvokeResponse, InvokeStart, Message, ModelTurn,
+    Part, ResultSource, Role, TextChannel, TextDelta, ToolCallFinished, ToolCallStarted, Usage, part,
 };
 use crate::wire::value::duration_to_proto;
 
@@ -16,6 +16,7 @@ use crate::wire::value::duration_to_proto;
 #[derive(Debug)]
 pub(super) struct Events {
     sender: mpsc::Sender<Result<InvokeResponse, Status>>,
+    wants_deltas: bool,
     /// `accepted`, as long as it was not sent.
     accepted: Option<InvokeAccepted>,
     seq: u64,
@@ -27,15 +28,23 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn new(
         sender: mpsc::Sender<Result<InvokeResponse, Status>>,
-        invocation_id: &str,
+        start: &InvokeStart,
         instance_id: &str,
     ) -> Self {
         let accepted = InvokeAccepted {
-            invocation_id: invocation_id.to_owned(),
+            invocation_id: start.invocation_id.clone(),
             instance_id: instance_id.to_owned(),
             replayed: false,
         };
-        Self { sender, accepted: Some(accepted), seq: 0, since: Instant::now(), tool_calls: 0, warnings: Vec::new() }
+        Self {
+            sender,
+            wants_deltas: start.want_deltas,
+            accepted: Some(accepted),
+            seq: 0,
+            since: Instant::now(),
+            tool_calls: 0,
+            warnings: Vec::new(),
+        }
     }
 
     /// Says that the call is taken on. Every other event does so too.
@@ -51,30 +60,51 @@ impl Events {
         self.warnings.extend(warnings);
     }
 
-    pub(super) async fn tool_call(&mut self, call: ToolCall) {
-        self.tool_calls += 1;
-        let call_id = self.tool_calls.to_string();
-        let ToolCall { name, params, outcome, duration } = call;
-        let (params, params_unknown) = match params {
-            Ok(params) => (Some(params), None),
-            Err(why) => (None, Some(why)),
-        };
-        let started =
-            ToolCallStarted { call_id: call_id.clone(), name, params, params_unknown, ..ToolCallStarted::default() };
-        self.send(Event::ToolStarted(started)).await;
-        let finished = ToolCallFinished {
-            call_id,
-            outcome: Some(outcome),
-            duration: duration.map(duration_to_proto),
-            source: ResultSource::Live.into(),
-        };
-        self.send(Event::ToolFinished(finished)).await;
+    /// Reports what an endpoint tells, as it comes.
+    pub(super) async fn told(&mut self, told: Told) {
+        match told {
+            Told::Text(text) => self.delta(text, TextChannel::Answer).await,
+            Told::Reasoning(text) => self.delta(text, TextChannel::Reasoning).await,
+            Told::Called(Called { number, name, params }) => {
+                self.tool_calls += 1;
+                let (params, params_unknown) = match params {
+                    Ok(params) => (Some(params), None),
+                    Err(why) => (None, Some(why)),
+                };
+                let call_id = number.to_string();
+                let started = ToolCallStarted { call_id, name, params, params_unknown, ..ToolCallStarted::default() };
+                self.send(Event::ToolStarted(started)).await;
+            }
+            Told::Returned(Returned { number, outcome, duration }) => {
+                let finished = ToolCallFinished {
+                    call_id: number.to_string(),
+                    outcome: Some(outcome),
+                    duration: duration.map(duration_to_proto),
+                    source: ResultSource::Live.into(),
+                };
+                self.send(Event::ToolFinished(finished)).await;
+            }
+        }
     }
 
-    pub(super) async fn completed(&mut self, text: String) {
+    async fn delta(&mut self, text: String, channel: TextChannel) {
+        if self.wants_deltas {
+            // Without an id a call of a tool ends the message.
+            let message_id = String::new();
+            self.send(Event::TextDelta(TextDelta { message_id, text, channel: channel.into() })).await;
+        }
+    }
+
+    /// Reports what a model is known to have used, once for all its turns.
+    pub(super) async fn model_turn(&mut self, turn: ModelTurn) {
+        self.send(Event::ModelTurn(ModelTurn { index: 1, ..turn })).await;
+    }
+
+    /// Ends the call with an answer.
+    pub(super) async fn answered(&mut self, text: String, reason: FinishReason, usage: Option<Usage>) {
         let parts = vec![Part { content: Some(part::Content::Text(text)) }];
         let response = Message { role: Role::Assistant.into(), parts, ..Message::default() };
-        self.finish(FinishReason::Completed, Some(response), None).await;
+        self.finish(reason, Some(response), None, usage).await;
     }
 
     /// The endpoint did not do what it must.
@@ -86,15 +116,15 @@ impl Events {
             origin: FaultOrigin::Agent.into(),
             ..Fault::default()
         };
-        self.finish(FinishReason::Failed, None, Some(fault)).await;
+        self.finish(FinishReason::Failed, None, Some(fault), None).await;
     }
 
     pub(super) async fn cancelled(&mut self) {
-        self.finish(FinishReason::Cancelled, None, None).await;
+        self.finish(FinishReason::Cancelled, None, None, None).await;
     }
 
     pub(super) async fn budget_exceeded(&mut self) {
-        self.finish(FinishReason::BudgetExceeded, None, None).await;
+        self.finish(FinishReason::BudgetExceeded, None, None, None).await;
     }
 
     /// Ends the call with a status, which says that its way is broken.
@@ -103,11 +133,18 @@ impl Events {
         let _ = self.sender.send(Err(status)).await;
     }
 
-    async fn finish(&mut self, reason: FinishReason, response: Option<Message>, error: Option<Fault>) {
+    async fn finish(
+        &mut self,
+        reason: FinishReason,
+        response: Option<Message>,
+        error: Option<Fault>,
+        usage: Option<Usage>,
+    ) {
         self.accept().await;
         let finished = InvokeFinished {
             finish_reason: reason.into(),
             response,
+            usage,
             error,
             tool_calls: self.tool_calls,
             duration: Some(duration_to_proto(self.since.elapsed())),

@@ -8,7 +8,7 @@ use clap::Args;
 use super::field::{FieldPath, FieldPathError};
 
 /// Where the values stand in what is sent and in what comes back.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Fields, each a path such as data.reply or choices[0].text")]
 pub struct Fields {
     /// The text of the user's last message, in what is sent

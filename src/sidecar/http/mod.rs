@@ -1,8 +1,12 @@
 //! `forge-sidecar http`: an agent that is an HTTP chat endpoint.
 //!
-//! `question` makes of a case what is sent, with the `attachments` in it, and `answer` reads what comes back, with a look at `near` names;
-//! where the values stand say [`fields`], as paths to a [`field`] each. [`client`] speaks HTTP with an [`address`]; `service` makes an
-//! `AgentEndpoint` of all that, `events` writes what it reports, and [`serve`] serves it.
+//! Endpoints speak one of several APIs, the [`preset`]s. Of `plain`, `question` makes of a case what is sent, with the `attachments` in
+//! it, and `answer` reads what comes back, with a look at `near` names; where the values stand say [`fields`], as paths to a [`field`]
+//! each. Each other API has a file, which writes a `conversation` as that API has it, and reads answers and streams into what was `told`.
+//! A [`shape`] is a preset with what people set about it, such as the [`template`] of a body; an [`endpoint`] is all that people say.
+//!
+//! [`client`] speaks HTTP with an [`address`]; `service` makes an `AgentEndpoint` of all that, `events` writes what it reports, and
+//! [`serve`] serves it.
 
 use std::time::Duration;
 
@@ -12,7 +16,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use self::client::HttpClient;
-use self::fields::Fields;
+use self::shape::Shape;
 use super::infra::AGENT;
 use crate::peer::agent::MAX_MESSAGE_BYTES;
 use crate::wire::agent::agent_endpoint_server::AgentEndpointServer;
@@ -20,14 +24,24 @@ use crate::wire::reflection::{HEALTH, REFLECTION, reflection};
 
 pub mod address;
 mod answer;
+mod anthropic_messages;
 mod attachments;
 pub mod client;
+mod conversation;
+pub mod endpoint;
+pub mod environment;
 mod events;
 pub mod field;
 pub mod fields;
 mod near;
+mod openai_chat;
+mod openai_responses;
+pub mod preset;
 mod question;
 mod service;
+pub mod shape;
+pub mod template;
+mod told;
 
 /// Most time for one request, unless something else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
@@ -43,8 +57,8 @@ const STREAMS: u32 = 10_000;
 pub struct Adapter {
     /// Speaks with it.
     pub client: HttpClient,
-    /// Where the values stand in its messages.
-    pub fields: Fields,
+    /// How it is asked, and how its answers are read.
+    pub shape: Shape,
     /// The id on the agent's card.
     pub agent_id: String,
     /// Most time for one request.
@@ -56,7 +70,7 @@ impl Adapter {
     #[must_use]
     pub fn new(client: HttpClient) -> Self {
         let agent_id = client.url().authority().to_owned();
-        Self { client, fields: Fields::default(), agent_id, timeout: DEFAULT_TIMEOUT }
+        Self { client, shape: Shape::default(), agent_id, timeout: DEFAULT_TIMEOUT }
     }
 }
 

@@ -6,15 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::attachments::Attachments;
-use super::field::{Document, FieldPath};
+use super::field::Document;
 use super::fields::{Fields, Taken};
+use super::template::{BodyTemplate, Piece, Pieces};
 use crate::conversation::Payload;
 use crate::sidecar::call_log::last_user_text;
 use crate::wire::agent as pb;
@@ -22,20 +21,26 @@ use crate::wire::agent::part::Content as Holds;
 use crate::wire::value::json_from_proto;
 
 impl Fields {
-    /// Checks that the fields of what is sent go together.
+    /// Checks that the fields of what is sent go together, and with what the template of the body holds besides.
     ///
     /// # Errors
     /// When they do not.
-    pub(in crate::sidecar) fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self, template: &BodyTemplate) -> Result<(), String> {
         let nothing = || to_raw_value(&()).ok();
-        let mut document = Document::default();
-        let taken = [&self.messages, &self.options, &self.max_turns].into_iter().filter_map(Taken::field);
-        let mut fields = [&self.message].into_iter().chain(&self.history).chain(taken);
+        let mut document = template.fill(&Pieces::new())?;
+        let is_named = template.names(Piece::Message) || template.names(Piece::Messages);
+        let message = Some(&self.message).filter(|_| !is_named);
+        let taken =
+            [(&self.messages, Piece::Messages), (&self.options, Piece::Options), (&self.max_turns, Piece::MaxTurns)];
+        let taken =
+            taken.into_iter().filter(|(_, piece)| !template.names(*piece)).filter_map(|(taken, _)| taken.field());
+        let mut fields = message.into_iter().chain(&self.history).chain(taken);
         if fields.all(|field| nothing().is_some_and(|nothing| field.insert(&mut document, nothing))) {
             Ok(())
         } else {
-            Err("--message-field and the other fields of what is sent do not fit into one document; \
-                 items of lists are numbered from [0] on")
+            Err("--message-field, the other fields of what is sent and --body do not fit into one document; \
+                 items of lists are numbered from [0] on"
+                .to_owned())
         }
     }
 
@@ -43,31 +48,37 @@ impl Fields {
     ///
     /// # Errors
     /// What of the call the endpoint cannot be given, for people.
-    pub(super) fn question(&self, start: &pb::InvokeStart, attachments: &Attachments) -> Result<Question, String> {
+    pub(super) fn question(
+        &self,
+        template: &BodyTemplate,
+        start: &pb::InvokeStart,
+        attachments: &Attachments,
+    ) -> Result<Question, String> {
         let messages = &start.messages;
         let last = messages.iter().rposition(|message| message.role() == pb::Role::User);
         let Some(last) = last else {
             return Err(format!("the case holds no message of the user, which the field {} is to hold", self.message));
         };
-        let (mut document, mut besides) = (Document::default(), Vec::new());
-        let mut put = |field: &FieldPath, value: Box<RawValue>| {
-            let misfit = || format!("the field {field} does not fit into one document with the others");
-            if field.insert(&mut document, value) { Ok(()) } else { Err(misfit()) }
-        };
-        put(&self.message, json(&last_user_text(messages))?)?;
-        if let Some(history) = &self.history {
-            put(history, said(&messages[..last], attachments)?)?;
+        let (mut pieces, mut puts, mut besides) = (pieces_of(start)?, Vec::new(), Vec::new());
+        if template.names(Piece::Messages) {
+            pieces.insert(Piece::Messages, said(messages, attachments)?);
+        } else if !template.names(Piece::Message) {
+            puts.push((&self.message, json(&last_user_text(messages))?));
         }
-        if let Some(more) = beyond(messages, last, self.history.is_some()) {
+        if let Some(history) = &self.history {
+            puts.push((history, said(&messages[..last], attachments)?));
+        }
+        let more = beyond(messages, last, self.history.is_some());
+        if let Some(more) = more.filter(|_| !template.names(Piece::Messages)) {
             let Taken::In(field) = &self.messages else {
                 return Err(format!(
                     "the case holds {more}, and the endpoint takes no conversation (--messages-field none)"
                 ));
             };
-            put(field, said(messages, attachments)?)?;
+            puts.push((field, said(messages, attachments)?));
             besides.push(field.to_string());
         }
-        let options = start.options.as_ref().map(options).transpose()?.unwrap_or_default();
+        let options = options_beside(template, start)?;
         if !options.is_empty() {
             let Taken::In(field) = &self.options else {
                 let names = options.keys().copied().collect::<Vec<_>>().join(", ");
@@ -75,20 +86,74 @@ impl Fields {
                     "the case has options ({names}), and the endpoint takes none (--options-field none)"
                 ));
             };
-            put(field, json(&options)?)?;
+            puts.push((field, json(&options)?));
             besides.push(field.to_string());
         }
-        if let Some(most) = start.max_model_turns {
+        if let Some(most) = start.max_model_turns.filter(|_| !template.names(Piece::MaxTurns)) {
             let Taken::In(field) = &self.max_turns else {
                 return Err(format!(
                     "the case allows {most} model turns, and the endpoint takes no limit (--max-turns-field none)"
                 ));
             };
-            put(field, json(&most)?)?;
+            puts.push((field, json(&most)?));
             besides.push(field.to_string());
         }
-        let body = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
-        Ok(Question { body: body.into(), besides })
+        let mut document = template.fill(&pieces)?;
+        for (field, value) in puts {
+            if !field.insert(&mut document, value) {
+                return Err(format!("the field {field} does not fit into one document with the others"));
+            }
+        }
+        Question::new(&document, besides)
+    }
+}
+
+/// What a template may name of a call, but for the conversation, which each preset writes in a form of its own.
+///
+/// # Errors
+/// What of it JSON cannot say.
+pub(super) fn pieces_of(start: &pb::InvokeStart) -> Result<Pieces, String> {
+    let mut pieces = Pieces::new();
+    pieces.insert(Piece::Message, json(&last_user_text(&start.messages))?);
+    let all = start.options.as_ref().map(options).transpose()?.unwrap_or_default();
+    if !all.is_empty() {
+        pieces.insert(Piece::Options, json(&all)?);
+    }
+    if let Some(connector) = start.options.as_ref().and_then(|options| options.connector.as_ref()) {
+        pieces.insert(Piece::Connector, json(connector)?);
+    }
+    if let Some(most) = start.max_model_turns {
+        pieces.insert(Piece::MaxTurns, json(&most)?);
+    }
+    if !start.conversation_id.is_empty() {
+        pieces.insert(Piece::ConversationId, json(&start.conversation_id)?);
+    }
+    Ok(pieces)
+}
+
+/// The options of a case for which the template has no place.
+///
+/// # Errors
+/// What of them JSON cannot say.
+pub(super) fn options_beside<'a>(
+    template: &BodyTemplate,
+    start: &'a pb::InvokeStart,
+) -> Result<BTreeMap<&'a str, Box<RawValue>>, String> {
+    let mut beside = start.options.as_ref().map(options).transpose()?.unwrap_or_default();
+    if template.names(Piece::Options) {
+        beside.clear();
+    }
+    if template.names(Piece::Connector) {
+        beside.remove("connector");
+    }
+    Ok(beside)
+}
+
+impl Question {
+    /// A document, and the fields of it that a plain message does not need.
+    pub(super) fn new(document: &Document, besides: Vec<String>) -> Result<Self, String> {
+        let body = serde_json::to_vec(document).map_err(|error| error.to_string())?;
+        Ok(Self { body: body.into(), besides })
     }
 }
 
@@ -103,7 +168,7 @@ pub(super) struct Question {
 
 /// What of a conversation the text of the user's last message does not say, together with the messages before it if they are
 /// sent apart.
-fn beyond(messages: &[pb::Message], last: usize, history_is_sent: bool) -> Option<&'static str> {
+pub(super) fn beyond(messages: &[pb::Message], last: usize, history_is_sent: bool) -> Option<&'static str> {
     let (before, from_last) = messages.split_at(last);
     if from_last.len() > 1 {
         return Some("a message behind the user's last one");
@@ -254,16 +319,7 @@ impl<'a> File<'a> {
             Some((sort @ ("image" | "audio" | "video"), _)) => (sort, blob.media_type.as_str()),
             _ => ("file", blob.media_type.as_str()),
         };
-        let content = match &blob.source {
-            Some(pb::blob::Source::Uri(uri)) => return Ok(Self { sort, source: uri.clone(), media_type, name }),
-            Some(pb::blob::Source::Inline(bytes)) => Some(bytes.as_slice()),
-            Some(pb::blob::Source::AttachmentId(id)) => attachments.get(id),
-            None => None,
-        };
-        let content = content.ok_or_else(|| format!("the case holds a file {name:?} whose content did not come"))?;
-        // What has no media type is bytes, by the rules of such addresses and of HTTP.
-        let media_type_of_url = if media_type.is_empty() { "application/octet-stream" } else { media_type };
-        let source = format!("data:{media_type_of_url};base64,{}", BASE64.encode(content));
+        let source = attachments.find(blob)?.data_url(media_type);
         Ok(Self { sort, source, media_type, name })
     }
 }
@@ -299,7 +355,7 @@ fn members(members: &HashMap<String, pb::Json>) -> Result<BTreeMap<&str, Box<Raw
 }
 
 /// JSON as it was written; `None`: it is not there.
-fn written(json: &pb::Json) -> Result<Option<Box<RawValue>>, String> {
+pub(super) fn written(json: &pb::Json) -> Result<Option<Box<RawValue>>, String> {
     let malformed = || "the case holds data that are no JSON".to_owned();
     match json_from_proto(Some(json.clone())) {
         None => Ok(None),
@@ -310,12 +366,13 @@ fn written(json: &pb::Json) -> Result<Option<Box<RawValue>>, String> {
     }
 }
 
-fn json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, String> {
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, String> {
     to_raw_value(value).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::field::FieldPath;
     use super::*;
 
     fn said(role: pb::Role, parts: Vec<Holds>) -> pb::Message {
@@ -330,7 +387,7 @@ mod tests {
     }
     fn question(fields: &Fields, messages: Vec<pb::Message>) -> Result<String, String> {
         let start = pb::InvokeStart { messages, ..pb::InvokeStart::default() };
-        let asked = fields.question(&start, &Attachments::default())?;
+        let asked = fields.question(&BodyTemplate::default(), &start, &Attachments::default())?;
         Ok(String::from_utf8(asked.body.into()).expect("JSON is UTF-8"))
     }
 
@@ -345,9 +402,9 @@ mod tests {
         fields.history = Some(FieldPath::key("history"));
         let sent = r#"{"history":[{"role":"system","content":""}],"message":"x"}"#;
         assert_eq!(question(&fields, vec![system(), user("x")]), Ok(sent.to_owned()));
-        assert_eq!(fields.check(), Ok(()));
+        assert_eq!(fields.check(&BodyTemplate::default()), Ok(()));
         fields.history = Some(FieldPath::key("message"));
-        assert!(fields.check().is_err() && question(&fields, vec![user("x")]).is_err());
+        assert!(fields.check(&BodyTemplate::default()).is_err() && question(&fields, vec![user("x")]).is_err());
         let none = question(&Fields::default(), vec![system()]).expect_err("nobody to answer");
         assert!(none.contains("no message of the user"), "{none}");
     }

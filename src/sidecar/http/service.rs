@@ -14,6 +14,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
+use sse_stream::SseByteStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,19 +22,22 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::Adapter;
-use super::answer::Answer;
+use super::answer::{Answer, ToolCall};
 use super::attachments::{Attachments, MAX_FILE_BYTES};
-use super::client::{Reply, Trouble};
+use super::client::{HttpClient, Opened, Reply, Trouble};
 use super::events::Events;
+use super::preset::{self, Preset, StreamReader};
 use super::question::Question;
+use super::told::{Called, Returned, Summary, Told, Unusable};
 use crate::peer::agent::MAX_MESSAGE_BYTES;
 use crate::peer::status::{AGENT_MISCONFIGURED, AGENT_UNREACHABLE, CASE_UNSUPPORTED, DRAINING, STAND_IN};
 use crate::sidecar::rules::{known, opening, revision, with_reason};
+use crate::trace::TraceHeaders;
 use crate::wire::agent::agent_endpoint_server::AgentEndpoint;
 use crate::wire::agent::invoke_request::Frame;
 use crate::wire::agent::{
-    AgentCard, CancelReason, DescribeRequest, DescribeResponse, InvokeRequest, InvokeResponse, InvokeStart, Limits,
-    ToolMode,
+    AgentCard, CancelReason, DescribeRequest, DescribeResponse, FinishReason, InvokeRequest, InvokeResponse,
+    InvokeStart, Limits, ModelTurn, ToolMode,
 };
 use crate::wire::call::trace_from_proto;
 use crate::wire::value::duration_from_proto;
@@ -72,13 +76,14 @@ impl Service {
         match opening(start)? {
             ToolMode::Live => {}
             ToolMode::Stub | ToolMode::RoutingOnly | ToolMode::Unspecified => {
-                let text = "an HTTP endpoint runs its own tools: start.tool_mode must be LIVE";
+                let text = "an HTTP endpoint runs its own tools: start.tool_mode must be LIVE. Stubs and routing through the API of a \
+                            model are for the sidecar's `openai` mode, which this version does not have yet";
                 return Err(Status::failed_precondition(text));
             }
         }
         let attachments = tokio::time::timeout(ATTACHMENTS, Attachments::receive(&start.attachments, frames)).await;
         let attachments = attachments.map_err(|_| Status::invalid_argument("the files of the call did not come"))??;
-        let question = self.adapter.fields.question(start, &attachments).map_err(|why| {
+        let question = self.adapter.shape.question(start, &attachments).map_err(|why| {
             let why = format!("{} is not asked: {why}", self.adapter.client.url());
             with_reason(Code::FailedPrecondition, CASE_UNSUPPORTED, &why)
         })?;
@@ -91,16 +96,25 @@ impl Service {
 impl AgentEndpoint for Service {
     async fn describe(&self, request: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
         let revision = revision(request.get_ref())?;
-        let url = self.adapter.client.url();
-        self.adapter.client.probe().await.map_err(|why| with_reason(Code::Unavailable, AGENT_UNREACHABLE, &why))?;
+        let Adapter { client, shape, agent_id, .. } = &*self.adapter;
+        let url = client.url();
+        client.probe().await.map_err(|why| with_reason(Code::Unavailable, AGENT_UNREACHABLE, &why))?;
         Ok(Response::new(DescribeResponse {
             revision,
             instance_id: self.instance_id.clone(),
             card: Some(AgentCard {
-                agent_id: self.adapter.agent_id.clone(),
+                agent_id: agent_id.clone(),
                 // Nobody can ask it.
                 version: "unknown".to_owned(),
-                description: format!("the HTTP endpoint {url}"),
+                description: match shape.preset {
+                    Preset::Plain => format!("the HTTP endpoint {url}, which runs its own tools"),
+                    preset => format!(
+                        "the HTTP endpoint {url}, which runs its own tools behind the preset {preset}; stubs and routing through the API \
+                         of a model are for the sidecar's `openai` mode, which this version does not have yet"
+                    ),
+                },
+                provider_name: shape.preset.provider().to_owned(),
+                model: shape.model_name().unwrap_or_default(),
                 ..AgentCard::default()
             }),
             capabilities: ["attachments", "cancel", STAND_IN].map(str::to_owned).into(),
@@ -129,7 +143,7 @@ impl AgentEndpoint for Service {
         let call = Call {
             adapter: Arc::clone(&self.adapter),
             stopping: self.stopping.clone(),
-            events: Events::new(sender, &start.invocation_id, &self.instance_id),
+            events: Events::new(sender, &start, &self.instance_id),
             start,
             besides,
         };
@@ -173,10 +187,18 @@ struct Call {
     besides: Vec<String>,
 }
 
+/// What an endpoint answered.
+enum Heard {
+    /// All at once; nothing of it was reported.
+    Whole(Reply),
+    /// As a stream, which was reported as it came; and what it comes to.
+    Stream(Box<Result<Summary, Unusable>>),
+}
+
 /// What ends a call.
 enum End {
     /// The endpoint answered, or could not be asked.
-    Asked(Result<Reply, Trouble>),
+    Asked(Result<Heard, Trouble>),
     /// It took longer than it may.
     TooSlow,
     /// The time of the case is used up.
@@ -192,7 +214,11 @@ enum End {
 impl Call {
     async fn play(mut self, mut frames: Streaming<InvokeRequest>, body: Bytes) {
         match self.ask(&mut frames, body).await {
-            End::Asked(Ok(reply)) => self.answer(&reply).await,
+            End::Asked(Ok(Heard::Whole(reply))) => self.answer(&reply).await,
+            End::Asked(Ok(Heard::Stream(answer))) => match *answer {
+                Ok(summary) => self.finish(summary).await,
+                Err(why) => self.refuse(StatusCode::OK, why, None).await,
+            },
             End::Asked(Err(Trouble::Bad(message))) => self.events.failed(Code::Internal, "BAD_ANSWER", message).await,
             End::Asked(Err(Trouble::Unreachable(message) | Trouble::Lost(message))) => {
                 self.events.end(with_reason(Code::Unavailable, AGENT_UNREACHABLE, &message)).await;
@@ -217,40 +243,31 @@ impl Call {
         // A budget below zero is used up.
         let budget = context.budget.map(|budget| duration_from_proto(budget).unwrap_or_default());
         let begun = Instant::now();
-        let adapter = Arc::clone(&self.adapter);
+        let Self { adapter, stopping, events, .. } = self;
         let connected = CancellationToken::new();
         let trace = trace_from_proto(&context);
-        let exchange = adapter.client.exchange(Method::POST, Some(body), &trace, MAX_BODY_BYTES, &connected);
-        let mut asked = pin!(exchange);
-        let mut ears = pin!(listen(frames));
-        let mut is_delivered = false;
-        loop {
-            tokio::select! {
-                biased;
-                end = &mut ears => return end,
-                () = self.stopping.cancelled() => return End::Stopping,
-                () = tokio::time::sleep_until(begun + budget.unwrap_or_default()), if budget.is_some() => return End::Budget,
-                () = tokio::time::sleep_until(begun + adapter.timeout) => return if is_delivered {
-                    End::TooSlow
-                } else {
-                    // Nothing was sent: that is the network's, not the endpoint's.
-                    let why = format!("{} cannot be reached: no connection in time", adapter.client.url());
-                    End::Asked(Err(Trouble::Unreachable(why)))
-                },
-                () = connected.cancelled(), if !is_delivered => {
-                    is_delivered = true;
-                    self.events.accept().await;
-                }
-                answer = &mut asked => return End::Asked(answer),
-            }
+        let asked = exchange(adapter, events, body, &trace, &connected);
+        tokio::select! {
+            biased;
+            end = listen(frames) => end,
+            () = stopping.cancelled() => End::Stopping,
+            () = tokio::time::sleep_until(begun + budget.unwrap_or_default()), if budget.is_some() => End::Budget,
+            () = tokio::time::sleep_until(begun + adapter.timeout) => if connected.is_cancelled() {
+                End::TooSlow
+            } else {
+                // Nothing was sent: that is the network's, not the endpoint's.
+                let why = adapter.client.says("cannot be reached: no connection in time");
+                End::Asked(Err(Trouble::Unreachable(why)))
+            },
+            heard = asked => End::Asked(heard),
         }
     }
 
     async fn answer(&mut self, reply: &Reply) {
-        let client = &self.adapter.client;
+        let Adapter { client, shape, .. } = &*self.adapter;
         if !reply.status.is_success() {
             let message = client.refusal(reply);
-            if let Some(hint) = trouble_of_the_set_up(reply.status) {
+            if let Some(hint) = trouble_of_the_set_up(reply.status, shape.preset) {
                 let message = format!("{message} ({hint})");
                 return self.events.end(with_reason(Code::FailedPrecondition, AGENT_MISCONFIGURED, &message)).await;
             }
@@ -263,21 +280,129 @@ impl Call {
             };
             return self.events.failed(Code::Unknown, "HTTP_STATUS", message).await;
         }
-        self.events.warn(self.adapter.fields.near(&reply.body));
-        match self.adapter.fields.answer(&reply.body) {
-            Ok(Answer { text, tool_calls }) => {
-                for call in tool_calls {
-                    self.events.tool_call(call).await;
+        if shape.preset != Preset::Plain {
+            let whole = preset::whole(shape.preset, &reply.body);
+            return match whole {
+                Ok(mut account) => {
+                    if shape.streams {
+                        account
+                            .warnings
+                            .push("it was asked for a stream (--stream) and answered all at once".to_owned());
+                    }
+                    let summary = account.close();
+                    for told in account.take() {
+                        self.events.told(told).await;
+                    }
+                    self.finish(summary).await;
                 }
-                self.events.completed(text).await;
+                Err(why) => self.refuse(reply.status, why, Some(&reply.body)).await,
+            };
+        }
+        self.events.warn(shape.fields.near(&reply.body));
+        match shape.fields.answer(&reply.body) {
+            Ok(Answer { text, tool_calls }) => {
+                for (number, call) in (1..).zip(tool_calls) {
+                    let ToolCall { name, params, outcome, duration } = call;
+                    self.events.told(Told::Called(Called { number, name, params })).await;
+                    self.events.told(Told::Returned(Returned { number, outcome, duration })).await;
+                }
+                self.events.answered(text, FinishReason::Completed, None).await;
             }
-            Err(problem) => {
-                let (url, status) = (client.url(), reply.status);
-                let message = format!("{url} answered {status} with {problem}: {}", client.beginning(&reply.body));
+            Err(problem) => self.refuse(reply.status, Unusable::Bad(problem), Some(&reply.body)).await,
+        }
+    }
+
+    /// Ends with what the endpoint told.
+    async fn finish(&mut self, summary: Summary) {
+        let Summary { text, reason, turn, warnings } = summary;
+        self.events.warn(warnings);
+        let usage = turn.usage.clone();
+        // An endpoint that runs tools calls its model more than once, and tells of it as one. Where turns are limited that would count.
+        if self.start.max_model_turns.is_none() && turn != ModelTurn::default() {
+            self.events.model_turn(turn).await;
+        }
+        self.events.answered(text, reason, usage).await;
+    }
+
+    /// Ends with why an answer cannot be taken; `body` is its beginning, if that was not reported.
+    async fn refuse(&mut self, status: StatusCode, why: Unusable, body: Option<&[u8]>) {
+        let client = &self.adapter.client;
+        match why {
+            Unusable::Bad(problem) => {
+                let problem = client.beginning(problem.as_bytes());
+                let beginning = body.map(|body| format!(": {}", client.beginning(body))).unwrap_or_default();
+                let message = client.says(&format!("answered {status} with {problem}{beginning}"));
                 self.events.failed(Code::Internal, "BAD_ANSWER", message).await;
+            }
+            Unusable::Waits(what) => {
+                let status = with_reason(Code::FailedPrecondition, AGENT_MISCONFIGURED, &client.says(&what));
+                self.events.end(status).await;
             }
         }
     }
+}
+
+/// Asks the endpoint. The call is taken on when the connection is there; a stream is reported as it comes.
+async fn exchange(
+    adapter: &Adapter,
+    events: &mut Events,
+    body: Bytes,
+    trace: &TraceHeaders,
+    connected: &CancellationToken,
+) -> Result<Heard, Trouble> {
+    let Adapter { client, shape, .. } = adapter;
+    let mut open = pin!(client.open(Method::POST, Some(body), trace, MAX_BODY_BYTES, connected));
+    let opened = tokio::select! {
+        biased;
+        opened = &mut open => opened,
+        () = connected.cancelled() => {
+            events.accept().await;
+            open.await
+        }
+    }?;
+    match StreamReader::of(shape.preset).filter(|_| opened.is_stream()) {
+        None => opened.whole().await.map(Heard::Whole),
+        Some(reader) => {
+            listen_to_stream(client, opened, reader, events).await.map(|answer| Heard::Stream(Box::new(answer)))
+        }
+    }
+}
+
+/// Reads a stream to the event that says that it is whole.
+async fn listen_to_stream(
+    client: &HttpClient,
+    opened: Opened<'_>,
+    mut reader: StreamReader,
+    events: &mut Events,
+) -> Result<Result<Summary, Unusable>, Trouble> {
+    // Some leave out the blank line behind the last event.
+    let end = stream::once(std::future::ready(Ok(Bytes::from_static(b"\n\n"))));
+    let mut blocks = SseByteStream::new(opened.chunks().chain(end));
+    while let Some(block) = blocks.next().await {
+        let data = match block {
+            Ok(block) => block.data.filter(|data| !data.is_empty()),
+            Err(sse_stream::Error::Body(error)) => {
+                let trouble = error.downcast::<Trouble>();
+                return Err(
+                    trouble.map_or_else(|error| Trouble::Lost(client.says(&error.to_string())), |trouble| *trouble)
+                );
+            }
+            Err(error) => return Ok(Err(Unusable::Bad(format!("a stream that cannot be read ({error})")))),
+        };
+        let Some(data) = data else { continue };
+        let ended = reader.take(&data);
+        let summary = matches!(ended, Ok(true)).then(|| reader.account().close());
+        for told in reader.account().take() {
+            events.told(told).await;
+        }
+        match (ended, summary) {
+            (Err(why), _) => return Ok(Err(why)),
+            (Ok(_), Some(summary)) => return Ok(Ok(summary)),
+            (Ok(_), None) => {}
+        }
+    }
+    let mark = reader.end_mark();
+    Ok(Err(Unusable::Bad(format!("a stream that ended without {mark}, so that the answer may not be whole"))))
 }
 
 /// Hears the daemon until it says something that ends the call. A half-close is none: it only says nothing more.
@@ -297,19 +422,23 @@ async fn listen(frames: &mut Streaming<InvokeRequest>) -> End {
 }
 
 /// What may be wrong with how an endpoint is asked, if that is what it says: it does not come into what the case is about.
-fn trouble_of_the_set_up(status: StatusCode) -> Option<&'static str> {
-    match status {
+fn trouble_of_the_set_up(status: StatusCode, preset: Preset) -> Option<String> {
+    let hint = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Some("does it want a header? forge-sidecar http --header Authorization=VARIABLE sends one")
+            return Some(format!("does it want a header? --header {} sends one", preset.header()));
         }
-        StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::MISDIRECTED_REQUEST => Some("is this its address?"),
-        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Some("it is asked with POST"),
-        StatusCode::PROXY_AUTHENTICATION_REQUIRED => Some("a proxy stands in front of it and wants to know who asks"),
-        StatusCode::NOT_ACCEPTABLE => Some("it is asked for application/json"),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => Some("it is sent application/json"),
-        StatusCode::UPGRADE_REQUIRED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => Some("it is asked with HTTP/1.1"),
-        _ => None,
-    }
+        StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::MISDIRECTED_REQUEST => {
+            let ends = preset.path().map(|path| format!("; those of {preset} end in {path}")).unwrap_or_default();
+            return Some(format!("is this its address?{ends}"));
+        }
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => "it is asked with POST",
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => "a proxy stands in front of it and wants to know who asks",
+        StatusCode::NOT_ACCEPTABLE => "it is asked for application/json",
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "it is sent application/json",
+        StatusCode::UPGRADE_REQUIRED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => "it is asked with HTTP/1.1",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use futures_util::StreamExt as _;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -41,6 +43,10 @@ impl Asked {
 pub(crate) enum Reply {
     /// A status, and a body.
     Status(u16, String),
+    /// The bytes of a stream of events.
+    Events(String),
+    /// The beginning of such a stream, before the connection is dropped.
+    EventsAndCut(String),
     /// A redirect.
     Redirect(&'static str),
     /// Nothing, until the client has gone.
@@ -172,7 +178,9 @@ async fn listen(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, state
     state.has_left.cancel();
 }
 
-async fn serve(request: Request<hyper::body::Incoming>, state: Arc<State>) -> io::Result<Response<Full<Bytes>>> {
+type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
+
+async fn serve(request: Request<hyper::body::Incoming>, state: Arc<State>) -> io::Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let headers = parts.headers.iter().map(|(name, value)| format!("{name}: {}\n", value.to_str().expect("a text")));
@@ -183,10 +191,22 @@ async fn serve(request: Request<hyper::body::Incoming>, state: Arc<State>) -> io
         body: String::from_utf8_lossy(&body).into_owned(),
     };
     state.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked.clone());
-    let answer = |status: u16, body: String| Response::builder().status(status).body(Full::from(body));
+    let whole = |body: String| Full::from(body).map_err(|never: Infallible| match never {}).boxed();
+    let answer = |status: u16, body: String| Response::builder().status(status).body(whole(body));
+    let stream = || Response::builder().header("content-type", "text/event-stream; charset=utf-8");
     let response = match (state.answer)(&asked) {
         Reply::Status(status, body) => answer(status, body),
-        Reply::Redirect(to) => Response::builder().status(302).header("location", to).body(Full::default()),
+        Reply::Redirect(to) => Response::builder().status(302).header("location", to).body(whole(String::new())),
+        Reply::Events(body) => stream().body(whole(body)),
+        Reply::EventsAndCut(body) => {
+            let frames = [Ok(Frame::data(Bytes::from(body))), Err(io::Error::other("cut"))];
+            // Not at once, or nothing of it is sent.
+            let frames = tokio_stream::iter(frames).then(async |frame| {
+                tokio::time::sleep(Duration::from_millis(if frame.is_err() { 50 } else { 0 })).await;
+                frame
+            });
+            stream().body(BodyExt::boxed(StreamBody::new(Box::pin(frames))))
+        }
         Reply::Hang => {
             let _guard = Leaving(&state);
             match std::future::pending::<Infallible>().await {}

@@ -1,0 +1,173 @@
+//! One agent in the settings of a project: its address, and how it is spoken to if that is an HTTP endpoint.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli::{CliError, Exit};
+use crate::json::{Json, Value};
+use crate::sidecar::http::address::RequestHeader;
+use crate::sidecar::http::endpoint::{Body, Endpoint};
+use crate::sidecar::http::field::FieldPath;
+use crate::sidecar::http::fields::{Fields, Taken};
+use crate::sidecar::http::preset::Preset;
+use crate::sidecar::http::template::BodyTemplate;
+use crate::suite::error::meant_or_all;
+use crate::suite::timeout::MAX_TIMEOUT;
+
+/// What can be said of an agent.
+const KEYS: &[&str] = &["url", "preset", "model", "stream", "headers", "body", "fields", "timeoutMs"];
+/// Where values stand in what is sent and answered; the names of the options without `-field`.
+const FIELDS: &[&str] = &[
+    "message",
+    "messages",
+    "history",
+    "options",
+    "maxTurns",
+    "response",
+    "toolCalls",
+    "toolName",
+    "toolParams",
+    "toolSuccess",
+    "toolDuration",
+    "toolResult",
+    "toolError",
+];
+
+/// Where an agent stands.
+pub(super) struct SettingsPlace<'a> {
+    /// The file with the settings.
+    pub(super) file: &'a Path,
+    /// Its folder, to which paths are relative.
+    pub(super) folder: &'a Path,
+    /// The name of the agent.
+    pub(super) id: &'a str,
+}
+
+impl SettingsPlace<'_> {
+    /// Reads an agent that is an object: its address, and how it is spoken to.
+    ///
+    /// # Errors
+    /// What is wrong with it, with file and line.
+    pub(super) fn agent(&self, json: &Json) -> Result<(String, Endpoint), CliError> {
+        self.check_keys(json, "", KEYS)?;
+        let Some(url) = json.get("url") else {
+            return Err(self.refuse(json, "", "needs the address of the agent, its `url`"));
+        };
+        let url = self.text(url, "url")?;
+        let mut endpoint = Endpoint::default();
+        if let Some(preset) = json.get("preset") {
+            let name = self.text(preset, "preset")?;
+            let known = Preset::ALL.iter().copied().find(|preset| preset.name() == name);
+            endpoint.preset = Some(known.ok_or_else(|| {
+                let names = Preset::ALL.map(Preset::name);
+                self.refuse(preset, "preset", &format!("there is no preset {name:?}"))
+                    .hint(meant_or_all(&name, &names).unwrap_or_default())
+            })?);
+        }
+        endpoint.model = json.get("model").map(|model| self.text(model, "model")).transpose()?;
+        endpoint.stream = match json.get("stream").map(|stream| (&stream.value, stream)) {
+            None => false,
+            Some((Value::Bool(streams), _)) => *streams,
+            Some((_, stream)) => return Err(self.refuse(stream, "stream", "must be true or false")),
+        };
+        if let Some(body) = json.get("body") {
+            endpoint.body = Some(Body(self.body(body)?));
+        }
+        for (name, value) in self.object(json, "headers")? {
+            let header = RequestHeader::new(name, &self.text(value, "headers")?);
+            endpoint
+                .header
+                .push(header.map_err(|error| self.refuse(value, &format!("headers.{name}"), &error.to_string()))?);
+        }
+        if let Some(millis) = json.get("timeoutMs") {
+            let time = millis.as_f64().and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+            let time = time.filter(|time| !time.is_zero() && *time <= MAX_TIMEOUT);
+            endpoint.timeout = Some(time.ok_or_else(|| {
+                self.refuse(millis, "timeoutMs", "must be a number of milliseconds, more than 0 and at most a day")
+            })?);
+        }
+        endpoint.fields = self.fields(json)?;
+        Ok((url, endpoint))
+    }
+
+    /// An object, or the name of a file with one.
+    fn body(&self, json: &Json) -> Result<BodyTemplate, CliError> {
+        let place = format!("{}: agents.{}.body", self.file.display(), self.id);
+        let read = match json.as_str() {
+            None => BodyTemplate::of(&place, json),
+            Some(file) => {
+                let path = self.folder.join(file);
+                let text = std::fs::read_to_string(&path);
+                let text = text
+                    .map_err(|error| self.refuse(json, "body", &format!("cannot read {}: {error}", path.display())))?;
+                BodyTemplate::parse(&path.display().to_string(), &text)
+            }
+        };
+        read.map_err(|why| CliError::new(Exit::Usage, why))
+    }
+
+    fn fields(&self, json: &Json) -> Result<Fields, CliError> {
+        let mut fields = Fields::default();
+        if let Some(given) = json.get("fields") {
+            self.check_keys(given, "fields", FIELDS)?;
+        }
+        for (name, value) in self.object(json, "fields")? {
+            let written = self.text(value, "fields")?;
+            let wrong =
+                |error: &dyn std::fmt::Display| self.refuse(value, &format!("fields.{name}"), &error.to_string());
+            if let Some(taken) = match name.as_str() {
+                "messages" => Some(&mut fields.messages),
+                "options" => Some(&mut fields.options),
+                "maxTurns" => Some(&mut fields.max_turns),
+                _ => None,
+            } {
+                *taken = written.parse::<Taken>().map_err(|error| wrong(&error))?;
+                continue;
+            }
+            let path: FieldPath = written.parse().map_err(|error| wrong(&error))?;
+            match name.as_str() {
+                "message" => fields.message = path,
+                "history" => fields.history = Some(path),
+                "response" => fields.response = path,
+                "toolCalls" => fields.tool_calls = path,
+                "toolName" => fields.tool_name = path,
+                "toolParams" => fields.tool_params = path,
+                "toolSuccess" => fields.tool_success = path,
+                "toolDuration" => fields.tool_duration = path,
+                "toolResult" => fields.tool_result = path,
+                _ => fields.tool_error = path,
+            }
+        }
+        Ok(fields)
+    }
+
+    fn object<'a>(&self, json: &'a Json, key: &str) -> Result<&'a [(String, Json)], CliError> {
+        match json.get(key) {
+            None => Ok(&[]),
+            Some(object) if matches!(object.value, Value::Object(_)) => Ok(object.members()),
+            Some(other) => Err(self.refuse(other, key, &format!("must be an object, not {}", other.kind()))),
+        }
+    }
+
+    fn text(&self, json: &Json, key: &str) -> Result<String, CliError> {
+        let text = json.as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned).ok_or_else(|| self.refuse(json, key, &format!("must be a text, not {}", json.kind())))
+    }
+
+    fn check_keys(&self, json: &Json, below: &str, known: &[&str]) -> Result<(), CliError> {
+        match json.members().iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, value)) => {
+                let error = self.refuse(value, below, &format!("there is no setting {key:?}"));
+                Err(error.hint(meant_or_all(key, known).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// An error about the value at this key; without a key about the agent as a whole.
+    pub(super) fn refuse(&self, json: &Json, key: &str, problem: &str) -> CliError {
+        let key = if key.is_empty() { String::new() } else { format!(".{key}") };
+        let place = format!("{}, line {}: agents.{}{key}", self.file.display(), json.line, self.id);
+        CliError::new(Exit::Usage, format!("{place}: {problem}"))
+    }
+}
