@@ -8,45 +8,16 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::manager::Telemetry;
+use super::observer::Observer;
 use crate::conversation::{Fault, FaultOrigin};
 use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
 use crate::limits::{BATCH_BYTES, WAITING_EVENTS};
 use crate::plan::Replay;
 use crate::run::replay::{Evidence, Index};
 use crate::run::{Done, Results, Waiting};
-use crate::store::{Cursor, Store, StoreError, Stored};
+use crate::store::{Cursor, Store, StoreError};
 use crate::suite::Suite;
-use crate::telemetry::export::AHEAD;
 use crate::telemetry::spans::Grouper;
-use crate::work::in_place;
-
-/// Sees the events of a run when they are stored, and tells telemetry.
-pub(super) struct Observer {
-    pub(super) telemetry: Telemetry,
-    pub(super) is_replay: bool,
-    pub(super) grouper: Grouper,
-}
-
-impl Observer {
-    fn see(&mut self, events: &[Stored]) {
-        let bytes = events.iter().map(|stored| stored.bytes).sum();
-        in_place(bytes, || events.iter().for_each(|stored| self.see_one(stored)));
-    }
-
-    fn see_one(&mut self, stored: &Stored) {
-        let Self { telemetry, is_replay, grouper } = self;
-        let event = &stored.event;
-        telemetry.metrics.take(event, *is_replay);
-        let Some(exporter) = &telemetry.exporter else { return };
-        if let Some(lost) = grouper.pass_over(event, exporter.has_room(AHEAD)) {
-            return exporter.lose(lost);
-        }
-        for group in grouper.take(stored) {
-            exporter.offer(group);
-        }
-    }
-}
 
 /// Stores the events of a run as they come, as many at a time as there are and [`BATCH_BYTES`] hold.
 pub(super) async fn write_log(

@@ -15,8 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use super::config::{Config, OnRestart};
 use super::create::CreateError;
-use super::log::{self, Observer, abandon, end_if_abandoned, evidence, write_log};
+use super::log::{self, abandon, end_if_abandoned, evidence, write_log};
 use super::memory::{Memory, Short};
+use super::observer::{Observer, Telemetry};
 use super::open::{Opened, open_and_plan, snapshot_of, with_bundle};
 use super::status::chain;
 use super::suspects::Suspects;
@@ -38,8 +39,6 @@ use crate::store::{Change, Store, StoreError};
 use crate::suite::error::{Finding, SuiteErrors};
 use crate::suite::registry::Registry;
 use crate::suite::template::Data;
-use crate::telemetry::export::Exporter;
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
 use crate::verdict::Totals;
@@ -88,15 +87,6 @@ pub struct Manager {
     agent_gone_after: Duration,
     suspects: Suspects,
     span_style: Style,
-}
-
-/// The ways of telemetry out of the daemon.
-#[derive(Debug, Clone)]
-pub struct Telemetry {
-    /// The daemon in numbers.
-    pub metrics: Arc<Metrics>,
-    /// Sends spans; `None`: nobody wants them.
-    pub exporter: Option<Arc<Exporter>>,
 }
 
 impl Manager {

@@ -16,6 +16,7 @@ mod intake;
 mod log;
 pub mod manager;
 mod memory;
+mod observer;
 mod open;
 mod outbox;
 mod places;
@@ -56,7 +57,8 @@ use crate::wire::otlp::trace_service_server::{SERVICE_NAME as TRACE_SERVICE, Tra
 use crate::wire::reflection::{HEALTH, REFLECTION, REFLECTION_ALPHA, reflection};
 use config::{Config, OnRestart};
 use intake::Intake;
-use manager::{Manager, Telemetry};
+use manager::Manager;
+use observer::Telemetry;
 use outbox::Outbox;
 
 /// The file that says whose a data directory is.

@@ -1,5 +1,6 @@
 //! One writer for all runs: what waits while a transaction is on its way goes into the next one together, as far as
-//! [`TOGETHER`] goes. Small batches pass large ones, so that a run with much to store keeps only itself waiting.
+//! [`TOGETHER`] goes. Small batches pass large ones, and behind a transaction that is larger there is as much time for
+//! small ones: a run with much to store keeps only itself waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,9 @@ const WAITING: usize = 256;
 
 /// Bytes of events in one transaction, if the batch that waits for longest has no more.
 const TOGETHER: usize = 2 << 20;
+
+/// Longest time behind a large transaction in which no other large one begins.
+const REST: Duration = Duration::from_secs(1);
 
 /// Time from the start of one transaction to that of the next.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -70,6 +74,8 @@ impl Writer {
 async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
     let mut waiting = Vec::new();
     let mut next = Instant::now();
+    // When the next large transaction may begin.
+    let mut rested = next;
     while !waiting.is_empty() || batches.recv_many(&mut waiting, WAITING).await > 0 {
         // Most of what a transaction costs is not what it holds.
         if Instant::now() < next {
@@ -80,10 +86,27 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
         {
             waiting.push(more);
         }
-        next = Instant::now() + PAUSE;
+        let began = Instant::now();
+        next = began + PAUSE;
+        let taken = take_turns(&mut waiting, began >= rested);
+        if taken.is_empty() {
+            // Only large ones wait: until it is their time, or something small comes.
+            if waiting.len() < WAITING
+                && let Ok(Some(more)) = tokio::time::timeout_at(rested, batches.recv()).await
+            {
+                waiting.push(more);
+            } else {
+                tokio::time::sleep_until(rested).await;
+            }
+            continue;
+        }
+        let is_large = taken.iter().map(|(batch, _)| batch.bytes()).sum::<usize>() > TOGETHER;
         let (batches, done): (Vec<Arc<Batch>>, Vec<_>) =
-            take_turns(&mut waiting).into_iter().map(|(batch, done)| (Arc::new(batch), done)).unzip();
+            taken.into_iter().map(|(batch, done)| (Arc::new(batch), done)).unzip();
         let written = write(&database, &batches).await;
+        if is_large {
+            rested = Instant::now() + began.elapsed().min(REST);
+        }
         for (sender, written) in done.into_iter().zip(written) {
             if let Err(error) = &written {
                 tracing::error!(%error, "something cannot be stored");
@@ -95,15 +118,16 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
 }
 
 /// Takes what is written next, in the order in which it came: the batch that waits for longest, and of the others the
-/// smallest ones, as many as [`TOGETHER`] holds.
-fn take_turns(waiting: &mut Vec<Waiting>) -> Vec<Waiting> {
+/// smallest ones, as many as [`TOGETHER`] holds. If nothing large may be written, a larger one waits on.
+fn take_turns(waiting: &mut Vec<Waiting>, may_be_large: bool) -> Vec<Waiting> {
     let bytes: Vec<usize> = waiting.iter().map(|(batch, _)| batch.bytes()).collect();
-    let mut others: Vec<usize> = (1..bytes.len()).collect();
+    let first = bytes.iter().position(|bytes| may_be_large || *bytes <= TOGETHER);
+    let mut others: Vec<usize> = (0..bytes.len()).filter(|place| Some(*place) != first).collect();
     others.sort_by_key(|&place| bytes[place]);
     let (mut is_next, mut all) = (vec![false; bytes.len()], 0);
-    for place in (0..bytes.len().min(1)).chain(others) {
+    for place in first.into_iter().chain(others) {
         all += bytes[place];
-        is_next[place] = place == 0 || all <= TOGETHER;
+        is_next[place] = Some(place) == first || all <= TOGETHER;
     }
     let mut is_next = is_next.into_iter();
     waiting.extract_if(.., |_| is_next.next().unwrap_or_default()).collect()
@@ -154,21 +178,23 @@ mod tests {
     #[test]
     fn small_batches_pass_large_ones_and_the_oldest_is_never_passed_over() {
         const LARGE: usize = TOGETHER / 2 + 1;
-        let cases: [(&[usize], &[&[u64]]); 4] = [
-            (&[1, 2, 3], &[&[0, 1, 2]]),
-            (&[LARGE, LARGE, 10, LARGE, 20], &[&[0, 2, 4], &[1], &[3]]),
-            (&[10, 3 * TOGETHER, LARGE, 20], &[&[0, 2, 3], &[1]]),
-            (&[3 * TOGETHER, 10, TOGETHER], &[&[0], &[1], &[2]]),
+        let cases: [(&[usize], bool, &[&[u64]]); 6] = [
+            (&[1, 2, 3], true, &[&[0, 1, 2]]),
+            (&[LARGE, LARGE, 10, LARGE, 20], true, &[&[0, 2, 4], &[1], &[3]]),
+            (&[10, 3 * TOGETHER, LARGE, 20], true, &[&[0, 2, 3], &[1]]),
+            (&[3 * TOGETHER, 10, TOGETHER], true, &[&[0], &[1], &[2]]),
+            (&[3 * TOGETHER, 10, LARGE], false, &[&[1, 2], &[]]),
+            (&[3 * TOGETHER], false, &[&[]]),
         ];
-        for (sizes, wanted) in cases {
+        for (sizes, may_be_large, wanted) in cases {
             let batch = |(place, &size): (usize, &usize)| {
                 let block = Block { run_id: String::new(), first: place as u64, last: 0, body: vec![0; size].into() };
                 (Batch { blocks: vec![block], ..Batch::default() }, oneshot::channel().0)
             };
             let mut waiting: Vec<Waiting> = sizes.iter().enumerate().map(batch).collect();
             let mut written: Vec<Vec<u64>> = Vec::new();
-            while !waiting.is_empty() {
-                let next = take_turns(&mut waiting);
+            while written.len() < wanted.len() {
+                let next = take_turns(&mut waiting, may_be_large);
                 written.push(next.iter().map(|(batch, _)| batch.blocks[0].first).collect());
             }
             assert_eq!(written, wanted, "{sizes:?}");
