@@ -52,15 +52,23 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Waits for the room that an event takes: the run's own, else that of all runs. A large event has all of that, alone.
+    /// Waits for the room that an event takes: the run's own, or that of all runs, whichever is free first. A large event has
+    /// all of that, alone.
     async fn take_room(&self, draft: &Draft) -> Option<OwnedSemaphorePermit> {
         let units = draft.weight().div_ceil(UNIT).clamp(1, EVENT_BYTES / UNIT);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        if let Ok(own) = Arc::clone(&self.own).try_acquire_many_owned(units) {
-            return Some(own);
-        }
-        // It is never closed.
-        Arc::clone(&self.shared.0).acquire_many_owned(units).await.ok()
+        let wanted = u32::try_from(units).unwrap_or(u32::MAX);
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).acquire_many_owned(wanted);
+        let room = if units > OWN_EVENT_BYTES / UNIT {
+            take(&self.shared.0).await
+        } else {
+            tokio::select! {
+                biased;
+                own = take(&self.own) => own,
+                shared = take(&self.shared.0) => shared,
+            }
+        };
+        // They are never closed.
+        room.ok()
     }
 }
 
