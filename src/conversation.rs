@@ -68,6 +68,22 @@ pub enum Role {
     Tool,
 }
 
+impl Role {
+    /// All of them, in the order in which people think of them.
+    pub const ALL: [Self; 4] = [Self::User, Self::Assistant, Self::System, Self::Tool];
+
+    /// Its name in test files, in requests and in traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {

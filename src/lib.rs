@@ -11,6 +11,7 @@
 //! The core, down to [`event`], is plain data and functions: no I/O, no clock. [`wire`] is the only module that knows the
 //! generated code. [`daemon`] serves, [`sidecar`] stands in for agents, [`cli`] is what people type.
 
+pub mod text;
 pub mod limits;
 pub mod work;
 pub mod json;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use forge::daemon::config::{self, Config, LogFormat, Overrides};
-use forge::daemon::status::chain;
 use forge::daemon::{Daemon, DaemonError};
+use forge::text::chain;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

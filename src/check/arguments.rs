@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::conversation::{Arguments, Payload, ToolCall};
 use crate::suite::automaton::{Automaton, Deadline, Memory, Pool, Refused};
 use crate::suite::registry::Registry;
+use crate::text::clip;
 
 /// Largest schema that is used, in bytes and, with its references followed, in values.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
@@ -186,7 +187,7 @@ impl Schema {
                 Err(why) => Err(ValidationError::custom(why)),
             }
         });
-        let validator = options.build(&schema).map_err(|error| clip(&error.to_string()))?;
+        let validator = options.build(&schema).map_err(|error| clip(&error.to_string(), MAX_TEXT))?;
         let has_patterns = ["\"pattern\"", "\"patternProperties\""].iter().any(|key| text.contains(key));
         Ok(Some(Self { validator, weight, has_patterns }))
     }
@@ -202,15 +203,8 @@ impl Schema {
 
 fn describe(tool: &str, error: &ValidationError<'_>) -> String {
     let place = error.instance_path().to_string();
-    let place = if place.is_empty() { String::new() } else { format!(" at {}", clip(&place)) };
-    format!("{tool:?}{place}: {}", clip(&error.to_string()))
-}
-
-fn clip(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
+    let place = if place.is_empty() { String::new() } else { format!(" at {}", clip(&place, MAX_TEXT)) };
+    format!("{tool:?}{place}: {}", clip(&error.to_string(), MAX_TEXT))
 }
 
 /// What is left of the limits on all schemas of a run.
@@ -297,8 +291,8 @@ impl<'i> Keyword<'i> for SchemaPattern {
         if self.is_valid(instance) {
             return Ok(());
         }
-        let shown = Value::String(clip(instance.as_str().unwrap_or_default()));
-        Err(ValidationError::custom(format!("{shown} does not match {:?}", clip(&self.source))))
+        let shown = Value::String(clip(instance.as_str().unwrap_or_default(), MAX_TEXT));
+        Err(ValidationError::custom(format!("{shown} does not match {:?}", clip(&self.source, MAX_TEXT))))
     }
 
     fn is_valid(&self, instance: &'i Value) -> bool {
@@ -313,7 +307,7 @@ enum Read {
 }
 
 fn read_pattern(source: &str) -> Result<Read, String> {
-    let no_pattern = || format!("{:?} is no pattern, or one that cannot be used", clip(source));
+    let no_pattern = || format!("{:?} is no pattern, or one that cannot be used", clip(source, MAX_TEXT));
     let translated = jsonschema_regex::to_rust_regex(source).map_err(|()| no_pattern())?;
     let searched = match jsonschema_regex::search_form(source, &translated) {
         Some(Search::RepeatedClass(class)) => return Ok(Read::Class(class)),
@@ -356,7 +350,7 @@ fn with_ascii_words(hir: Hir) -> Hir {
 
 fn why_refused(source: &str, refused: Refused) -> String {
     match refused {
-        Refused::TooLarge => format!("the pattern {:?} is too large", clip(source)),
+        Refused::TooLarge => format!("the pattern {:?} is too large", clip(source, MAX_TEXT)),
         Refused::Full => "those before it use up what patterns may take".to_owned(),
     }
 }
@@ -437,14 +431,15 @@ impl<'a> Measure<'a> {
             return Err(format!("its references go deeper than {MAX_REFERENCES} steps"));
         }
         if self.open.contains(&reference) {
-            return Err(format!("the reference {:?} leads back to itself", clip(reference)));
+            return Err(format!("the reference {:?} leads back to itself", clip(reference, MAX_TEXT)));
         }
         let target = match reference.strip_prefix('#') {
             Some("") => Some(self.root),
             Some(pointer) if pointer.starts_with('/') => self.root.pointer(pointer),
             _ => None,
         };
-        let target = target.ok_or_else(|| format!("the reference {:?} leads nowhere inside it", clip(reference)))?;
+        let target =
+            target.ok_or_else(|| format!("the reference {:?} leads nowhere inside it", clip(reference, MAX_TEXT)))?;
         self.open.push(reference);
         let weight = self.weight(target)?;
         self.open.pop();

@@ -1,6 +1,5 @@
 //! The assertions of the Eval Runner Contract, in its order, stopping at the first that does not hold.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -14,9 +13,13 @@ use crate::suite::assertion::Assertion;
 use crate::suite::pattern::JsPattern;
 use crate::suite::template::{Template, Unfilled};
 use crate::suite::{Case, Mode};
+use crate::text::clip;
 use crate::usage::{estimate_tokens, measured_tokens};
 use crate::verdict::{AssertionResult, Blame, Outcome};
 use crate::work::is_over;
+
+/// Most characters of a text in a reason: what people read, and not all that somebody can write.
+const MAX_SHOWN: usize = 2_000;
 
 /// Why `maxCost` is skipped; people have to hear of it, because they can do something about it.
 pub(super) const UNKNOWN_COST: &str = "the agent told no cost in US dollars, and there is no price for its model";
@@ -124,7 +127,7 @@ impl<'a> Subject<'a> {
             Assertion::ResponseContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
                     let step = Step::of(response.contains(text), || {
-                        format!("expected '{}' in response but not found", clip(text))
+                        format!("expected '{}' in response but not found", clip(text, MAX_SHOWN))
                     });
                     self.telling(step, || near::of_text(&[text], response, RESPONSE))
                 })
@@ -132,7 +135,9 @@ impl<'a> Subject<'a> {
             Assertion::ResponseContainsAny(groups) => Box::new(groups.iter().map(|group| self.contains_any(group))),
             Assertion::ResponseNotContains(values) => Box::new(values.iter().map(move |value| {
                 self.with_text(value, |text| {
-                    let step = Step::of(!response.contains(text), || format!("found \"{}\" in response", clip(text)));
+                    let step = Step::of(!response.contains(text), || {
+                        format!("found \"{}\" in response", clip(text, MAX_SHOWN))
+                    });
                     self.telling(step, || near::where_found(text, response))
                 })
             })),
@@ -243,8 +248,8 @@ impl<'a> Subject<'a> {
         }
         let found = texts.iter().any(|text| self.transcript.response.contains(text.as_str()));
         let step = Step::of(found, || {
-            let quoted: Vec<String> = texts.iter().map(|text| format!("'{}'", clip(text))).collect();
-            format!("expected one of {} in response but found none", clip(&quoted.join(", ")))
+            let quoted: Vec<String> = texts.iter().map(|text| format!("'{}'", clip(text, MAX_SHOWN))).collect();
+            format!("expected one of {} in response but found none", clip(&quoted.join(", "), MAX_SHOWN))
         });
         let step = self.telling(step, || {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -276,15 +281,6 @@ impl<'a> Subject<'a> {
                 }),
             },
         }
-    }
-}
-
-/// A text in a reason: what people read, and not all that somebody can write.
-fn clip(text: &str) -> Cow<'_, str> {
-    const MOST: usize = 2_000;
-    match text.char_indices().nth(MOST) {
-        None => Cow::Borrowed(text),
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
     }
 }
 

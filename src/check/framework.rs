@@ -20,8 +20,12 @@ use crate::suite::claim::{Claim, ClaimKind, Compare, JsonType, PATTERN_PREFIX, S
 use crate::suite::path::JsonPath;
 use crate::suite::re2::Re2Pattern;
 use crate::suite::times::Times;
+use crate::text::clip;
 use crate::verdict::{AssertionResult, Blame, Opinion, Outcome, Turn};
 use crate::work::is_over;
+
+/// Most characters of a text in a reason.
+const MAX_SHOWN: usize = 200;
 
 /// What somebody else has to decide.
 #[derive(Debug, Clone, Copy)]
@@ -272,7 +276,7 @@ impl Answer<'_> {
             Ok(Verdict { reason, .. }) if !claim.negate => (Outcome::Failed, reason, Some(Blame::Agent)),
             Ok(Verdict { reason: where_it_holds, .. }) => {
                 turns = where_it_holds;
-                let reason = format!("it holds, and must not: {}", clip(claim.written.as_str()));
+                let reason = format!("it holds, and must not: {}", clip(claim.written.as_str(), MAX_SHOWN));
                 (Outcome::Failed, reason, Some(Blame::Agent))
             }
         };
@@ -296,27 +300,33 @@ impl Answer<'_> {
             ClaimKind::Contains(value) => {
                 let wanted = text_of(value);
                 Verdict::of(text.contains(&*wanted), || {
-                    format!("expected {:?} in the response, but it is not there", clip(&wanted))
+                    format!("expected {:?} in the response, but it is not there", clip(&wanted, MAX_SHOWN))
                 })
             }
             ClaimKind::NotContains(value) => {
                 let unwanted = text_of(value);
-                Verdict::of(!text.contains(&*unwanted), || format!("found {:?} in the response", clip(&unwanted)))
+                Verdict::of(!text.contains(&*unwanted), || {
+                    format!("found {:?} in the response", clip(&unwanted, MAX_SHOWN))
+                })
             }
             ClaimKind::Equals(Json { value: Value::String(wanted), .. }) => Verdict::of(text == wanted, || {
-                format!("expected {:?}, but the response is {:?}", clip(wanted), clip(text))
+                format!("expected {:?}, but the response is {:?}", clip(wanted, MAX_SHOWN), clip(text, MAX_SHOWN))
             }),
             ClaimKind::Equals(wanted) => {
                 let whole = Json::parse(text).ok();
                 Verdict::of(whole.as_ref() == Some(wanted), || match &whole {
-                    None => format!("expected {}, but the response is not JSON", clip(&wanted.stringify())),
-                    Some(_) => format!("expected {}, but the response is {}", clip(&wanted.stringify()), clip(text)),
+                    None => format!("expected {}, but the response is not JSON", clip(&wanted.stringify(), MAX_SHOWN)),
+                    Some(_) => format!(
+                        "expected {}, but the response is {}",
+                        clip(&wanted.stringify(), MAX_SHOWN),
+                        clip(text, MAX_SHOWN)
+                    ),
                 })
             }
             ClaimKind::Regex(pattern) => {
                 let found = pattern.is_match(text);
                 let found = found.map_err(|why| Unevaluated { why: why.to_string(), blame: Blame::Suite })?;
-                Verdict::of(found, || format!("/{}/ does not match the response", clip(pattern.source())))
+                Verdict::of(found, || format!("/{}/ does not match the response", clip(pattern.source(), MAX_SHOWN)))
             }
             ClaimKind::JsonPath { path, value } => self.json_path(path, value.as_ref(), claim),
             ClaimKind::Type { path, name } => self.type_of(path.as_ref(), *name, claim),
@@ -344,7 +354,7 @@ impl Answer<'_> {
         let found = path.get(json);
         let Some(wanted) = value else {
             return Verdict::of(found.is_some(), || {
-                format!("there is nothing at the path of {}", clip(claim.written.as_str()))
+                format!("there is nothing at the path of {}", clip(claim.written.as_str(), MAX_SHOWN))
             });
         };
         let null = Json { line: 0, value: Value::Null };
@@ -355,8 +365,8 @@ impl Answer<'_> {
             _ => actual == wanted,
         };
         Verdict::of(is_one_of, || {
-            let shown = found.map_or_else(|| "nothing".to_owned(), |found| clip(&found.stringify()));
-            format!("expected {} at the path, but there is {shown}", clip(&wanted.stringify()))
+            let shown = found.map_or_else(|| "nothing".to_owned(), |found| clip(&found.stringify(), MAX_SHOWN));
+            format!("expected {} at the path, but there is {shown}", clip(&wanted.stringify(), MAX_SHOWN))
         })
     }
 
@@ -370,7 +380,7 @@ impl Answer<'_> {
         };
         let found = path.map_or(Some(json), |path| path.get(json));
         Verdict::of(found.is_some_and(|found| JsonType::of(found) == wanted), || match found {
-            None => format!("there is nothing at the path of {}", clip(claim.written.as_str())),
+            None => format!("there is nothing at the path of {}", clip(claim.written.as_str(), MAX_SHOWN)),
             Some(found) => format!("expected the type {}, but it is {}", wanted.name(), JsonType::of(found).name()),
         })
     }
@@ -414,7 +424,10 @@ impl Answer<'_> {
         let reason = match (times, fitting.len(), with) {
             (Times::ONCE_OR_MORE, _, Some(arguments)) if self.fitting(tools).next().is_some() => {
                 let nearest = self.nearest(tools, wanted);
-                format!("{tool:?} was called, but never with {}; the nearest call had {nearest}", clip(&arguments))
+                format!(
+                    "{tool:?} was called, but never with {}; the nearest call had {nearest}",
+                    clip(&arguments, MAX_SHOWN)
+                )
             }
             (Times::ONCE_OR_MORE, ..) => {
                 let names: Vec<&str> = self.calls.iter().map(|call| call.name.as_str()).take(20).collect();
@@ -424,7 +437,7 @@ impl Answer<'_> {
                 }
             }
             (times, count, with) => {
-                let with = with.map(|arguments| format!(" with {}", clip(&arguments))).unwrap_or_default();
+                let with = with.map(|arguments| format!(" with {}", clip(&arguments, MAX_SHOWN))).unwrap_or_default();
                 let there = match count {
                     0 => "there was none".to_owned(),
                     1 => "there was 1".to_owned(),
@@ -463,7 +476,7 @@ impl Answer<'_> {
                 return Err(Unevaluated { why, blame: Blame::Suite });
             }
             Some(ToolOutcome::Error(fault)) => {
-                return Ok(Verdict::of(false, || format!("{tool:?} failed: {}", clip(&fault.message))));
+                return Ok(Verdict::of(false, || format!("{tool:?} failed: {}", clip(&fault.message, MAX_SHOWN))));
             }
             None => {
                 return Ok(Verdict::of(false, || {
@@ -480,7 +493,7 @@ impl Answer<'_> {
                 return Err(unevaluated(why));
             }
             Some(Payload::Malformed(text)) => {
-                return Err(unevaluated(format!("the result of {tool:?} is no JSON: {}", clip(text))));
+                return Err(unevaluated(format!("the result of {tool:?} is no JSON: {}", clip(text, MAX_SHOWN))));
             }
             Some(Payload::Json(text)) if text.as_str().len() > JUDGED_BYTES => {
                 let length = text.as_str().len();
@@ -490,7 +503,7 @@ impl Answer<'_> {
         };
         let matches = matches_result(wanted, Some(&result)).map_err(unevaluated)?;
         Ok(Verdict::of(matches, || {
-            let (wanted, result) = (clip(&wanted.stringify()), clip(&result.stringify()));
+            let (wanted, result) = (clip(&wanted.stringify(), MAX_SHOWN), clip(&result.stringify(), MAX_SHOWN));
             format!("expected {wanted} of {tool:?}, but the result is {result}")
         }))
     }
@@ -557,14 +570,6 @@ fn text_of(value: &Json) -> Cow<'_, str> {
     match &value.value {
         Value::String(text) => Cow::Borrowed(text),
         _ => Cow::Owned(value.stringify()),
-    }
-}
-
-fn clip(text: &str) -> String {
-    const MOST: usize = 200;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

@@ -10,6 +10,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::conversation::{Arguments, Payload, ToolCall, Transcript};
+use crate::text::clip;
 
 /// Most bytes of a text that are looked through.
 const MAX_TEXT: usize = 32 << 10;
@@ -252,13 +253,6 @@ fn around(text: &str, start: usize, end: usize) -> String {
     let after = text[end..].char_indices().nth(AROUND).map_or(text.len(), |(at, _)| end + at);
     let (front, back) = (if before > 0 { "…" } else { "" }, if after < text.len() { "…" } else { "" });
     format!("{front}{:?}{back}", clip(&text[before..after], MAX_SHOWN + 2 * AROUND))
-}
-
-fn clip(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ use crate::limits::JUDGED_BYTES;
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
 use crate::suite::pattern::JsPattern;
 use crate::suite::template::{Data, Unfilled, value_text};
+use crate::text::clip;
+
+/// Most characters of a text in a reason.
+const MAX_SHOWN: usize = 200;
 
 /// The arguments of tool calls, each read once, however many assertions are about it.
 #[derive(Default)]
@@ -143,7 +147,7 @@ impl std::fmt::Display for Expected {
 fn one_of(place: &str, listed: &[Expected], actual: Option<&Json>) -> Step {
     Step::of(listed.iter().any(|expected| expected.equals(actual)), || {
         let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
-        format!("{place} should be one of {}, but is {}", shorten(&listed.join(", ")), shown(actual))
+        format!("{place} should be one of {}, but is {}", clip(&listed.join(", "), MAX_SHOWN), shown(actual))
     })
     .or_tell(|| {
         listed.iter().map(|expected| expected.looks_like(actual)).find(|told| !told.is_empty()).unwrap_or_default()
@@ -186,16 +190,8 @@ fn text_of(value: Option<&Json>) -> String {
 fn shown(actual: Option<&Json>) -> String {
     match actual.map(|value| (&value.value, value)) {
         None => "missing".to_owned(),
-        Some((Value::String(text), _)) => format!("'{}'", shorten(text)),
-        Some((_, value)) => shorten(&value.stringify()),
-    }
-}
-
-fn shorten(text: &str) -> String {
-    const MOST: usize = 200;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
+        Some((Value::String(text), _)) => format!("'{}'", clip(text, MAX_SHOWN)),
+        Some((_, value)) => clip(&value.stringify(), MAX_SHOWN),
     }
 }
 

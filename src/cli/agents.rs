@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use super::client::Client;
 use super::{CliError, Exit, note, print};
-use crate::report::printable;
+use crate::text::printable;
 use crate::wire::call::description_from_proto;
 use crate::wire::control as pb;
 use crate::wire::value::duration_from_proto;

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use super::client::Client;
 use super::{CliError, Exit, note, print};
-use crate::report::printable;
+use crate::text::printable;
 use crate::verdict::{Blame, Cause, Outcome};
 use crate::wire::control as pb;
 use crate::wire::run::time_from_proto;

@@ -8,9 +8,9 @@ use super::inputs::Inputs;
 use super::run::config::Config;
 use super::seed::{self, NamedSeed, Search};
 use super::{CliError, Exit, print};
-use crate::report::printable;
 use crate::suite::template::{Data, Source};
 use crate::suite::{Defaults, Dialect};
+use crate::text::printable;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

@@ -11,9 +11,10 @@ use tonic::{Response, Status};
 use super::{CliError, Exit, note};
 use crate::daemon::Daemon;
 use crate::daemon::config::Config;
-use crate::daemon::status::chain;
 use crate::peer::agent::endpoint;
 use crate::peer::target::{AllowedTargets, Target};
+use crate::text;
+use crate::text::chain;
 use crate::wire::channel::CheckedChannel;
 use crate::wire::control::agent_registry_service_client::AgentRegistryServiceClient;
 use crate::wire::control::info_service_client::InfoServiceClient;
@@ -197,9 +198,5 @@ impl Client {
 
 /// The deepest cause of a status that the transport made up, else its message.
 fn deepest(status: &Status) -> String {
-    let Some(mut error) = std::error::Error::source(status) else { return status.message().to_owned() };
-    while let Some(next) = error.source() {
-        error = next;
-    }
-    error.to_string()
+    std::error::Error::source(status).map_or_else(|| status.message().to_owned(), text::deepest)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::client::Client;
 use super::{CliError, Exit, print};
-use crate::report::printable_json;
+use crate::text::printable_json;
 use crate::wire::control as pb;
 
 #[derive(Debug, Args)]

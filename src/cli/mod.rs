@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::report::console::Look;
-use crate::report::printable;
+use crate::text::printable;
 pub use error::{CliError, Exit};
 
 /// Run eval suites against agents

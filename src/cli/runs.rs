@@ -13,7 +13,8 @@ use super::run::outputs::report;
 use super::run::read_run;
 use super::{CliError, Exit, look, note, print};
 use crate::event::Run;
-use crate::report::{printable, printable_json, repeats, summary};
+use crate::report::{repeats, summary};
+use crate::text::{printable, printable_json};
 use crate::wire::control as pb;
 use crate::wire::run::time_to_proto;
 

@@ -9,8 +9,7 @@ use super::follow::Follower;
 use super::{CliError, Exit, print};
 use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, ToolOutcome};
 use crate::event::{Payload, RunEvent, Said};
-use crate::report::console::clip;
-use crate::report::printable;
+use crate::text::{fit, printable};
 use crate::verdict::whole_millis;
 use crate::wire::control::Detail;
 
@@ -51,7 +50,7 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
 pub(super) type Tools = HashMap<(String, String), String>;
 
 fn short(text: &str) -> String {
-    clip(&printable(text), MAX_TEXT)
+    fit(&printable(text), MAX_TEXT)
 }
 
 /// What an event says of tool calls, on one line; `None`: nothing.
@@ -108,7 +107,7 @@ fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
             }
             AgentEventKind::Log { level, message } => format!("{} {}", short(level), short(message)),
             AgentEventKind::Finished(finished) => match &finished.response {
-                Some(response) => format!("answered {:?}", clip(&response.text(), MAX_TEXT)),
+                Some(response) => format!("answered {:?}", fit(&response.text(), MAX_TEXT)),
                 None => "finished".to_owned(),
             },
             AgentEventKind::Accepted { .. }
@@ -124,7 +123,7 @@ fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
             }
         }
         Payload::TurnFinished(turn) => {
-            let (input, output) = (clip(&turn.input, MAX_TEXT), clip(&turn.output, MAX_TEXT));
+            let (input, output) = (fit(&turn.input, MAX_TEXT), fit(&turn.output, MAX_TEXT));
             format!("turn {}: {input:?} → {output:?}", event.turn)
         }
         Payload::CheckpointReached { checkpoint } => {
@@ -144,7 +143,7 @@ fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
             Said::Input { message, reasoning, .. } => {
                 let text = message.as_ref().map(Message::text).unwrap_or_default();
                 let why = if reasoning.is_empty() { String::new() } else { format!(", why: {}", short(reasoning)) };
-                format!("{} says {:?}{why}", short(&party.by), clip(&text, MAX_TEXT))
+                format!("{} says {:?}{why}", short(&party.by), fit(&text, MAX_TEXT))
             }
             Said::Vote { passed, reason, .. } => {
                 format!("{} says {}: {}", short(&party.by), if *passed { "yes" } else { "no" }, short(reason))

@@ -23,8 +23,8 @@ use tonic::Status;
 use super::intake::{Intake, refused};
 use super::manager::Manager;
 use super::receiver::{MAX_REQUEST_BYTES, PATIENCE, taken};
-use super::status::chain;
 use crate::telemetry::receive::{ReadError, read};
+use crate::text::chain;
 
 /// The content of OTLP/HTTP.
 const PROTOBUF: &str = "application/x-protobuf";

@@ -12,6 +12,7 @@ use crate::plan::PlanError;
 use crate::store::StoreError;
 use crate::store::bundles::BundlesError;
 use crate::suite::error::SuiteErrors;
+use crate::text::chain;
 use crate::wire::value::WireError;
 
 /// Domain of the reasons.
@@ -43,19 +44,6 @@ const MAX_FINDINGS: usize = 100;
 pub(super) fn with_reason(code: Code, reason: &str, message: impl Into<String>) -> Status {
     let details = ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new());
     Status::with_error_details(code, message, details)
-}
-
-/// An error with its causes, on one line.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// A run that was not accepted.

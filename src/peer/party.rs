@@ -365,12 +365,7 @@ fn validator_question(asked: &Judgement<'_>) -> String {
 fn write_conversation(messages: &[Message], out: &mut String) {
     out.push('[');
     for (index, message) in messages.iter().enumerate() {
-        let role = match message.role {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-        };
+        let role = message.role.name();
         out.push_str(if index > 0 { ", {\"role\": \"" } else { "{\"role\": \"" });
         out.push_str(role);
         out.push_str("\", \"content\": ");

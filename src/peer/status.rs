@@ -10,6 +10,7 @@ use tonic_types::StatusExt as _;
 
 use super::agent::MAX_HEADER_BYTES;
 use crate::conversation::Failure;
+use crate::text::deepest;
 use crate::wire::bounded::Unread;
 use crate::wire::channel::TRAVELLED;
 use crate::wire::value::{code_name, shorten};
@@ -132,11 +133,7 @@ pub(super) fn connection_trouble(status: &Status) -> Option<String> {
         return None;
     }
     // Statuses that travelled have no source; those that the transport made up keep the error they came from.
-    let mut deepest: &dyn std::error::Error = std::error::Error::source(status)?;
-    while let Some(next) = deepest.source() {
-        deepest = next;
-    }
-    let text = shorten(&deepest.to_string());
+    let text = shorten(&deepest(std::error::Error::source(status)?));
     // What HTTP/1 looks like to an HTTP/2 parser.
     let hint = if text.contains("invalid size") {
         "; it does not seem to speak HTTP/2: is this the port for gRPC?"

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
-use super::{Verdict, attempts_note, printable};
+use super::{Verdict, attempts_note};
 use crate::conversation::Cost;
 use crate::event::SuiteInfo;
 use crate::suite::Labels;
+use crate::text::{fit, printable};
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{CaseResult, Outcome, whole_millis};
 
@@ -59,8 +60,8 @@ impl Line {
             id: printable(&verdict.case.label()),
             name: printable(verdict.name),
             outcome: *outcome,
-            error: error.as_deref().map(|error| clip(&printable(error), MAX_ERROR)),
-            hint: verdict.result.hint.as_deref().map(|hint| clip(&printable(hint), MAX_ERROR)),
+            error: error.as_deref().map(|error| fit(&printable(error), MAX_ERROR)),
+            hint: verdict.result.hint.as_deref().map(|hint| fit(&printable(hint), MAX_ERROR)),
             labels: labels_line(verdict.labels),
             warnings: remarks(verdict.result),
             millis: whole_millis(transcript.duration),
@@ -76,7 +77,7 @@ impl Line {
 /// What is odd about a case, as it is shown.
 pub(super) fn remarks(result: &CaseResult) -> Vec<String> {
     let all = attempts_note(result).into_iter().chain(result.warning.clone()).chain(result.warnings.iter().cloned());
-    all.map(|remark| clip(&printable(&remark), MAX_ERROR)).collect()
+    all.map(|remark| fit(&printable(&remark), MAX_ERROR)).collect()
 }
 
 /// Labels help with a case that did not pass: how hard it is, which bug it may have brought back.
@@ -85,7 +86,7 @@ fn labels_line(labels: &Labels) -> String {
     let tags = (!tags.is_empty()).then(|| tags.join(", "));
     let named = [("difficulty", difficulty), ("bug", bug_ref), ("since", created_at), ("tags", &tags)];
     let shown = named.iter().filter_map(|(name, text)| Some(format!("{name}: {}", text.as_ref()?)));
-    clip(&printable(&shown.collect::<Vec<_>>().join(" | ")), MAX_ERROR)
+    fit(&printable(&shown.collect::<Vec<_>>().join(" | ")), MAX_ERROR)
 }
 
 /// The summary of one suite, with a line break at its end. `path`: what tells it from another suite of the same name.
@@ -94,12 +95,12 @@ pub fn summary(suite: &SuiteInfo, path: Option<&str>, lines: &[&Line], warnings:
     let mut out = String::new();
     let title = format!("═══ {} — {} evals ", printable(&suite.tool_name), suite.tier.name());
     let rule = RULE.min(look.width);
-    let title = clip(&title, rule.saturating_sub(3).max(20));
+    let title = fit(&title, rule.saturating_sub(3).max(20));
     let rest = "═".repeat(rule.saturating_sub(title.width()).max(3));
     let bold = look.style(Style::new().bold());
     let _ = writeln!(out, "{bold}{title}{rest}{bold:#}");
     if let Some(path) = path {
-        let _ = writeln!(out, "  {}", clip(&printable(path), rule.saturating_sub(2)));
+        let _ = writeln!(out, "  {}", fit(&printable(path), rule.saturating_sub(2)));
     }
     let columns = Columns::of(lines, look.width);
     if let Some(comparison) = &suite.comparison {
@@ -157,7 +158,7 @@ pub(super) fn write_regressions<'a>(
 fn compared(comparison: &Comparison) -> String {
     let named = |what: &str, ids: &[String]| match ids {
         [] => String::new(),
-        ids => format!(" | {what}: {}", clip(&printable(&ids.join(", ")), MAX_ERROR)),
+        ids => format!(" | {what}: {}", fit(&printable(&ids.join(", ")), MAX_ERROR)),
     };
     format!(
         "baseline {}: {} regressed | {} newly passing{}{}{}",
@@ -222,8 +223,8 @@ fn write_line(out: &mut String, line: &Line, columns: &Columns, look: Look) {
         Outcome::Skipped => ("○", AnsiColor::Yellow),
     };
     let color = look.style(color.on_default());
-    let id = pad(&clip(&line.id, columns.id), columns.id);
-    let name = pad(&clip(&line.name, columns.name), columns.name);
+    let id = pad(&fit(&line.id, columns.id), columns.id);
+    let name = pad(&fit(&line.name, columns.name), columns.name);
     let millis = format!("{}ms", line.millis);
     let _ = writeln!(out, "  {color}{sign}{color:#} {id}  {name}  {millis:>width$}", width = columns.millis);
     if let Some(error) = &line.error {
@@ -252,22 +253,6 @@ impl Look {
 
 fn pad(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
-}
-
-/// Cuts a text to so many columns.
-#[must_use]
-pub fn clip(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut used = 1;
-    let fits = text.chars().take_while(|c| {
-        used += c.width().unwrap_or(0);
-        used <= width
-    });
-    let mut out: String = fits.collect();
-    out.push('…');
-    out
 }
 
 #[cfg(test)]
@@ -352,17 +337,5 @@ mod tests {
         assert_eq!(widths[0], widths[1]);
         assert!(widths[0] <= 60, "{shown}");
         assert!(shown.contains("0/2 passed | 2 failed (1 errored, 1 not run) | 0 skipped"), "{shown}");
-    }
-
-    #[test]
-    fn nothing_reaches_the_terminal_raw() {
-        assert_eq!(printable("a\u{1b}[31m\r\n\u{202e}b\u{9b}é"), "a\\u{1b}[31m\\r\\n\\u{202e}b\\u{9b}é");
-        // Nobody sees these, and they change what is seen.
-        assert_eq!(printable("a\u{200b}b\u{2066}\u{feff}\u{e0041}"), "a\\u{200b}b\\u{2066}\\u{feff}\\u{e0041}");
-        assert_eq!(printable("pay\u{ad}pal\u{2028}x\u{200d}y"), "pay\\u{ad}pal\\u{2028}x\\u{200d}y");
-        // These belong to what is seen.
-        for text in ["👩\u{200d}🚀", "می\u{200c}خواهم", "❤\u{fe0f}", "e\u{301}"] {
-            assert_eq!(printable(text), text);
-        }
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use super::console::{Look, clip, remarks, write_regressions, write_remarks};
-use super::{Verdict, printable, printable_lines};
+use super::Verdict;
+use super::console::{Look, remarks, write_regressions, write_remarks};
 use crate::event::SuiteInfo;
+use crate::text::{fit, printable, printable_lines};
 use crate::verdict::{CaseResult, Outcome};
 
 /// Length of the rules.
@@ -95,7 +96,7 @@ impl Entry {
 
 /// The beginning of what scripts wrote.
 fn console_lines(lines: &[String]) -> Vec<String> {
-    let mut shown: Vec<String> = lines.iter().take(MAX_CONSOLE).map(|line| clip(&printable(line), MAX_ERROR)).collect();
+    let mut shown: Vec<String> = lines.iter().take(MAX_CONSOLE).map(|line| fit(&printable(line), MAX_ERROR)).collect();
     let more = lines.len().saturating_sub(MAX_CONSOLE);
     if more > 0 {
         shown.push(format!("… {more} more lines; results hold them all"));
@@ -108,7 +109,7 @@ fn shown(error: &str, hint: &str) -> String {
     const MAX_LINES: usize = 50;
     let hint = Some(hint).filter(|hint| !hint.is_empty());
     let lines = error.lines().take(MAX_LINES).chain(hint);
-    let lines: Vec<String> = lines.map(|line| clip(&printable(line), MAX_ERROR)).collect();
+    let lines: Vec<String> = lines.map(|line| fit(&printable(line), MAX_ERROR)).collect();
     lines.join("\n    ")
 }
 
@@ -136,7 +137,7 @@ pub fn summary(
     };
     title(&mut out, '═', "Agent Test");
     let cases = if entries.len() == 1 { "1 test case".to_owned() } else { format!("{} test cases", entries.len()) };
-    let input = clip(&printable(input), MAX_INPUT);
+    let input = fit(&printable(input), MAX_INPUT);
     let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {input} ({cases})\n", printable(agent));
     title(&mut out, '─', "Running Tests");
     for entry in entries.iter().filter(|entry| !entry.is_left_out) {

@@ -11,10 +11,11 @@ use askama::Template;
 
 use super::outline::{Outline, Place};
 use super::words::{all_assertions, cut, exit, is_bad, money, tally, time, tokens, votes};
-use super::{Report, Traced, Unwritable, Verdict, Written, own_error, push_printable, repeats};
+use super::{Report, Traced, Unwritable, Verdict, Written, own_error, repeats};
 use crate::conversation::{Arguments, Payload, ToolCall, ToolOutcome};
 use crate::event::{Run, State, SuiteInfo};
 use crate::stats::{Repeats, Stability, Tally};
+use crate::text::push_printable;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
 

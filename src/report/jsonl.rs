@@ -10,8 +10,9 @@ use serde_json::value::RawValue;
 
 use super::outline::{Outline, Place};
 use super::suite_result::{Recorded, Said, is_false};
-use super::{Report, Unwritable, Verdict, Written, printable_json};
+use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::ToolCall;
+use crate::text::printable_json;
 use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
 
 /// The lines.

@@ -16,8 +16,9 @@ use std::fmt::Write as _;
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
 use super::outline::{Outline, Place};
-use super::{Report, Unwritable, Verdict, Written, attempts_note, printable_lines, repeats};
+use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
 use crate::conversation::Transcript;
+use crate::text::printable_lines;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{Attempt, Outcome, Turn};
 

@@ -4,7 +4,7 @@
 //! one case at a time is held whole.
 //!
 //! Cases stand in the order of their files whatever order they ended in, and everything that an agent or a suite wrote
-//! is treated as hostile: see [`printable`].
+//! is treated as hostile: see [`crate::text::printable`].
 
 pub mod console;
 pub mod console_framework;
@@ -20,10 +20,9 @@ mod sample;
 pub mod suite_result;
 mod words;
 
-use std::fmt::Write as _;
-
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
+use crate::text::printable;
 use crate::trace::{RunTrace, SpanId, link};
 use crate::verdict::{CaseResult, Outcome};
 use outline::{Outline, Outliner, Place, Step};
@@ -342,98 +341,4 @@ pub fn attempts_note(result: &CaseResult) -> Option<String> {
 fn own_error(result: &CaseResult) -> Option<&str> {
     let is_said = result.failed_assertion.is_some() && result.assertions.iter().any(|it| !it.reason.is_empty());
     result.error.as_deref().filter(|error| !is_said && !error.is_empty())
-}
-
-/// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing
-/// are written as escapes.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        push_printable(&mut out, c);
-    }
-    out
-}
-
-/// JSON text, safe to show on a terminal and the same JSON: what a terminal would obey stands as an escape.
-#[must_use]
-pub fn printable_json(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    let mut rest = json;
-    // Line breaks and tabs stand between values only. Most bytes are letters, and reports are large.
-    while let Some(at) = rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte)) {
-        let (before, odd) = rest.split_at(at);
-        out.push_str(before);
-        let mut chars = odd.chars();
-        if let Some(c) = chars.next() {
-            if c.is_control() || is_unseen(c) {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            } else {
-                out.push(c);
-            }
-        }
-        rest = chars.as_str();
-    }
-    out.push_str(rest);
-    out
-}
-
-/// The same for a text of several lines, which stay lines; so do tabs.
-#[must_use]
-pub fn printable_lines(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            '\r' if rest.peek() == Some(&'\n') => {}
-            c => push_printable(&mut out, c),
-        }
-    }
-    out
-}
-
-fn push_printable(out: &mut String, c: char) {
-    match c {
-        c if c.is_control() => out.extend(c.escape_default()),
-        // Emoji and some scripts join what stands before them.
-        '\u{200c}' | '\u{200d}' if out.ends_with(|before: char| !before.is_ascii()) => out.push(c),
-        c if is_unseen(c) => out.extend(c.escape_unicode()),
-        c => out.push(c),
-    }
-}
-
-/// Whether nobody sees a character that changes what they see: the direction of writing, where a line ends, what is the
-/// same word. Those are the format characters and separators of Unicode, fillers that look like nothing, and what is no
-/// character at all, which XML cannot hold.
-const fn is_unseen(c: char) -> bool {
-    matches!(c,
-        '\u{ad}'
-        | '\u{34f}'
-        | '\u{600}'..='\u{605}'
-        | '\u{61c}'
-        | '\u{6dd}'
-        | '\u{70f}'
-        | '\u{890}'..='\u{891}'
-        | '\u{8e2}'
-        | '\u{115f}'..='\u{1160}'
-        | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{2800}'
-        | '\u{3164}'
-        | '\u{feff}'
-        | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}'
-        | '\u{fffe}'..='\u{ffff}'
-        | '\u{110bd}'
-        | '\u{110cd}'
-        | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}')
 }

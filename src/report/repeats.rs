@@ -7,9 +7,9 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::console::Look;
-use super::printable;
 use super::words::count;
 use crate::stats::{Repeats, Stability, Tally};
+use crate::text::printable;
 use crate::verdict::gate::{GateResult, Passage, RateComparison, SuiteComparison, Test};
 
 /// Most cases that the console names.

@@ -14,10 +14,11 @@ use serde_json::value::RawValue;
 use super::jsonl::Assertion;
 use super::outline::{Outline, Place};
 use super::repeats::{Gated, Repeated};
-use super::{Report, Unwritable, Verdict, Written, printable_json};
+use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::{Arguments, Cost, Payload, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
+use crate::text::printable_json;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, Turn, whole_millis};
 

@@ -32,6 +32,7 @@ use super::wire::{
     self, Answer, Ask, Asked, Check, Checks, Ended, Failure, Frame, Job, Kind, Order, Refusal, Said, Source,
 };
 use crate::suite::registry::Registry;
+use crate::text::clip;
 
 /// What a program is started with to be a worker.
 pub const ARGUMENT: &str = "--forge-script-worker";
@@ -285,7 +286,7 @@ fn rejections(traces: &Rc<RefCell<Traces>>) -> RejectionTracker {
             traces.rejected = traces.rejected.saturating_sub(1);
         } else {
             traces.rejected = traces.rejected.saturating_add(1);
-            traces.rejection = clip(&message.unwrap_or_default());
+            traces.rejection = clip(&message.unwrap_or_default(), MAX_MESSAGE);
         }
     })
 }
@@ -375,11 +376,17 @@ fn install_prelude<'js>(
     let noted = Rc::clone(traces);
     let record = move |name: String, passed: bool, reason: String, stack: String, asked: Opt<Option<u32>>| {
         let frame = stack.lines().filter_map(read_frame).find(|frame| paths.contains(&frame.path));
-        let check = Check { name: clip(&name), passed, reason: clip(&reason), frame, asked: asked.0.flatten() };
+        let check = Check {
+            name: clip(&name, MAX_MESSAGE),
+            passed,
+            reason: clip(&reason, MAX_MESSAGE),
+            frame,
+            asked: asked.0.flatten(),
+        };
         noted.borrow_mut().push(check);
     };
     let noted = Rc::clone(traces);
-    let skip = move |reason: String| noted.borrow_mut().checks.skipped = Some(clip(&reason));
+    let skip = move |reason: String| noted.borrow_mut().checks.skipped = Some(clip(&reason, MAX_MESSAGE));
     let noted = Rc::clone(traces);
     let log = move |line: String| noted.borrow_mut().console.push(line);
     let daemon = Rc::clone(daemon);
@@ -432,7 +439,10 @@ fn explain_with<'js>(
     let call = call_of.and_then(|call_of| call_of.call::<_, Option<u32>>((thrown.clone(),)).ok().flatten());
     let Some(exception) = thrown.as_exception() else {
         let text = ctx.json_stringify(thrown).ok().flatten().and_then(|text| text.to_string().ok());
-        return failure(clip(&format!("it threw {}", text.unwrap_or_else(|| "something that is no error".to_owned()))));
+        return failure(clip(
+            &format!("it threw {}", text.unwrap_or_else(|| "something that is no error".to_owned())),
+            MAX_MESSAGE,
+        ));
     };
     let name: String = exception.get("name").unwrap_or_default();
     let message = exception.message().unwrap_or_default();
@@ -446,7 +456,7 @@ fn explain_with<'js>(
     let stack = exception.stack().unwrap_or_default();
     let own = |frame: &Frame| job.modules.contains_key(&frame.path);
     let frames = stack.lines().filter_map(read_frame).filter(own).take(MAX_FRAMES).collect();
-    Failure { message: clip(&message), frames, call }
+    Failure { message: clip(&message, MAX_MESSAGE), frames, call }
 }
 
 /// Reads `    at name (path:line:column)`.
@@ -456,13 +466,6 @@ fn read_frame(line: &str) -> Option<Frame> {
     let (rest, column) = place.rsplit_once(':')?;
     let (path, line) = rest.rsplit_once(':')?;
     Some(Frame { path: path.to_owned(), line: line.parse().ok()?, column: column.parse().ok()? })
-}
-
-fn clip(text: &str) -> String {
-    match text.char_indices().nth(MAX_MESSAGE) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 impl Job {

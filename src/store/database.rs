@@ -17,6 +17,7 @@ use super::guard::Guard;
 use super::{BLOCK_BYTES, StoreError};
 use crate::event::{Run, State};
 use crate::limits::LIST_BYTES;
+use crate::text::chain;
 use crate::verdict::{Blame, Cause, Outcome};
 use crate::wire::control as pb;
 use crate::wire::run::{head_to_proto, run_from_proto, run_to_proto};
@@ -161,7 +162,7 @@ impl Database {
             MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _) => {
                 StoreError::Newer(version)
             }
-            other => StoreError::Database(super::chain(&other)),
+            other => StoreError::Database(chain(&other).replace('\n', " ")),
         })?;
         guard.make_private();
         let database = Self { connections, guard: Arc::new(guard) };

@@ -28,6 +28,7 @@ use uuid::Uuid;
 
 use crate::conversation::{AgentEvent, AgentEventKind, Message, Part};
 use crate::event::{Draft, Payload, Run, RunEvent, State};
+use crate::text::chain;
 use crate::verdict::whole_millis;
 use crate::wire::control as pb;
 use crate::wire::record::{self, Record, records};
@@ -136,7 +137,7 @@ impl StoreError {
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error as E;
-        let text = chain(&error);
+        let text = chain(&error).replace('\n', " ");
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default();
         match (&error, &*code) {
             (E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Io(_) | E::Tls(_), _) => Self::Away(text),
@@ -162,20 +163,6 @@ const SQLITE_NOMEM: u32 = 7;
 const SQLITE_IOERR: u32 = 10;
 const SQLITE_FULL: u32 = 13;
 const SQLITE_CANTOPEN: u32 = 14;
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.replace('\n', " ")
-}
 
 /// Keeps runs.
 #[derive(Debug)]

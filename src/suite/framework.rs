@@ -166,12 +166,7 @@ pub fn literal(message: &str) -> String {
 
 /// Writes a message as a test file has it.
 pub fn write_message(message: &Message, out: &mut String) {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
+    let role = message.role.name();
     let _ = write!(out, "{{\"role\": \"{role}\", \"content\": ");
     if let [Part::Text(text)] = message.parts.as_slice() {
         crate::json::write_string(text, out);
@@ -536,12 +531,10 @@ impl Reader<'_> {
             return None;
         }
         self.warn_unknown(json, &format!("{field}."), MESSAGE_KEYS);
-        let roles =
-            [("user", Role::User), ("assistant", Role::Assistant), ("system", Role::System), ("tool", Role::Tool)];
         let written = given(json, "role").and_then(Json::as_str).unwrap_or_default();
-        let role = roles.iter().find(|(name, _)| *name == written).map(|(_, role)| *role);
+        let role = Role::ALL.into_iter().find(|role| role.name() == written);
         if role.is_none() {
-            let names = roles.map(|(name, _)| name);
+            let names = Role::ALL.map(Role::name);
             let message = format!("must be one of {}, not {written:?}", names.join(", "));
             self.error(json.line, format_args!("{field}.role"), message, did_you_mean(written, &names));
         }

@@ -6,11 +6,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit, note};
-use crate::daemon::status::chain;
 use crate::peer::target::speaks_http;
 use crate::sidecar::http::address::HttpUrl;
 use crate::sidecar::http::endpoint::Endpoint;
 use crate::sidecar::http::{ServeError, serve};
+use crate::text::chain;
 
 /// An HTTP endpoint with a name, as the settings of a project have it.
 #[derive(Debug, Clone)]

@@ -6,8 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::verbose::Verbose;
 use crate::cli::note;
 use crate::event::{Payload, RunEvent};
-use crate::report::console::clip;
-use crate::report::printable;
+use crate::text::{fit, printable};
 use crate::verdict::{Outcome, whole_millis};
 
 /// Draws the progress of a run.
@@ -97,7 +96,7 @@ impl<'a> Progress<'a> {
             let counts = format!("{} passed, {} failed", self.passed, self.failed);
             let (_rows, columns) = Term::stderr().size();
             let room = usize::from(columns).saturating_sub(38 + counts.len());
-            bar.set_message(format!("{counts}  {}", clip(&self.in_flight.join(" "), room)));
+            bar.set_message(format!("{counts}  {}", fit(&self.in_flight.join(" "), room)));
         }
     }
 

@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use crate::cli::watch::{Tools, describe_call};
 use crate::conversation::{Message, Role, Transcript};
 use crate::event::{CaseRef, Payload, RunEvent};
-use crate::report::console::clip;
-use crate::report::printable;
 use crate::suite::Suite;
+use crate::text::{fit, printable};
 use crate::verdict::{CaseResult, Outcome, Turn};
 
 /// Longest text of a message or an answer that is shown, in columns.
@@ -126,5 +125,5 @@ fn said(message: &Message) -> String {
 }
 
 fn short(text: &str) -> String {
-    clip(&printable(text), MAX_SAID)
+    fit(&printable(text), MAX_SAID)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::MAX_SHORT;
 use crate::report::html::escaped;
 use crate::report::words::cut;
-use crate::report::{printable, printable_lines};
+use crate::text::{printable, printable_lines};
 
 /// Somebody else's text in a code span, on one line, also inside a table: at most so many bytes of it.
 pub(super) fn code(text: &str, most: usize) -> String {

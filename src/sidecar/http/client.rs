@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower::util::MapResponseLayer;
 
 use super::address::{HeaderError, HttpUrl, RequestHeader};
+use crate::text::deepest;
 use crate::tls;
 use crate::trace::TraceHeaders;
 
@@ -329,15 +330,6 @@ impl<'a> Opened<'a> {
         }
         Ok(Reply { status, location, body })
     }
-}
-
-/// The deepest cause of an error: those above it only say that there was one.
-fn deepest(error: &dyn Error) -> String {
-    let mut error = error;
-    while let Some(next) = error.source() {
-        error = next;
-    }
-    error.to_string()
 }
 
 /// Whether the connection broke, rather than something wrong coming over it.

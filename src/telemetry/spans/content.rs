@@ -1,7 +1,7 @@
 //! What was said, as the conventions write it, within bounds: what is too long is shortened, and what is written stays JSON.
 
 use super::{cut, name};
-use crate::conversation::{Blob, Finished, Message, Part, Payload as Json, Role, Source, ToolSpec};
+use crate::conversation::{Blob, Finished, Message, Part, Payload as Json, Source, ToolSpec};
 use crate::event::CallEnd;
 use crate::json::write_string;
 
@@ -116,12 +116,7 @@ impl List {
 
     fn message(&mut self, message: &Message, finish_reason: Option<&str>) {
         self.out.push_str("{\"role\":\"");
-        self.out.push_str(match message.role {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-        });
+        self.out.push_str(message.role.name());
         self.out.push_str("\",\"parts\":[");
         for (index, part) in message.parts.iter().enumerate() {
             if !self.has_room() {
@@ -223,7 +218,7 @@ mod tests {
             .chain([blob(Source::Uri(long[1].clone())), blob(Source::File(String::new()))])
             .chain([Part::Reasoning(long[0].clone()), Part::Data(JsonText::new("[1]").expect("JSON"))])
             .collect();
-        let said = vec![Message { role: Role::Tool, parts }; 50];
+        let said = vec![Message { role: crate::conversation::Role::Tool, parts }; 50];
         let schema = JsonText::new(format!("{{\"x\": {:?}}}", long[1])).ok();
         let tool = ToolSpec {
             name: long[0].clone(),

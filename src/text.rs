@@ -1,0 +1,186 @@
+//! Texts that others wrote, as far as and as safely as people are shown them; and errors with their causes.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// The beginning of a text, of at most `most` characters; an ellipsis stands for what is left out.
+#[must_use]
+pub fn clip(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+/// The beginning of a text, of at most `width` columns of a terminal; an ellipsis stands for what is left out.
+#[must_use]
+pub fn fit(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let fits = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= width
+    });
+    let mut out: String = fits.collect();
+    out.push('…');
+    out
+}
+
+/// An error with its causes, without those that the text names already.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let why = cause.to_string();
+        if !text.contains(&why) {
+            text.push_str(": ");
+            text.push_str(&why);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The deepest cause of an error: those above it often say only that there was one.
+#[must_use]
+pub fn deepest(error: &dyn Error) -> String {
+    let mut error = error;
+    while let Some(cause) = error.source() {
+        error = cause;
+    }
+    error.to_string()
+}
+
+/// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing
+/// are written as escapes.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        push_printable(&mut out, c);
+    }
+    out
+}
+
+/// JSON text, safe to show on a terminal and the same JSON: what a terminal would obey stands as an escape.
+#[must_use]
+pub fn printable_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    // Line breaks and tabs stand between values only. Most bytes are letters, and reports are large.
+    while let Some(at) = rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte)) {
+        let (before, odd) = rest.split_at(at);
+        out.push_str(before);
+        let mut chars = odd.chars();
+        if let Some(c) = chars.next() {
+            if c.is_control() || is_unseen(c) {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            } else {
+                out.push(c);
+            }
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The same for a text of several lines, which stay lines; so do tabs.
+#[must_use]
+pub fn printable_lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            '\r' if rest.peek() == Some(&'\n') => {}
+            c => push_printable(&mut out, c),
+        }
+    }
+    out
+}
+
+/// Adds one character of somebody else's text, as [`printable`] shows it.
+pub fn push_printable(out: &mut String, c: char) {
+    match c {
+        c if c.is_control() => out.extend(c.escape_default()),
+        // Emoji and some scripts join what stands before them.
+        '\u{200c}' | '\u{200d}' if out.ends_with(|before: char| !before.is_ascii()) => out.push(c),
+        c if is_unseen(c) => out.extend(c.escape_unicode()),
+        c => out.push(c),
+    }
+}
+
+/// Whether nobody sees a character that changes what they see: the direction of writing, where a line ends, what is the
+/// same word. Those are the format characters and separators of Unicode, fillers that look like nothing, and what is no
+/// character at all, which XML cannot hold.
+const fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{600}'..='\u{605}'
+        | '\u{61c}'
+        | '\u{6dd}'
+        | '\u{70f}'
+        | '\u{890}'..='\u{891}'
+        | '\u{8e2}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{fffe}'..='\u{ffff}'
+        | '\u{110bd}'
+        | '\u{110cd}'
+        | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_shows() {
+        assert_eq!((clip("aé", 2), clip("aéb", 2)), ("aé".into(), "aé…".into()));
+        assert_eq!((fit("日本", 4), fit("日本", 3), fit("abc", 2)), ("日本".into(), "日…".into(), "a…".into()));
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Trouble(&'static str, #[source] Option<Box<Trouble>>);
+        let trouble = |text, cause: Option<Trouble>| Trouble(text, cause.map(Box::new));
+        let whole = trouble("cannot read: a: no such file", Some(trouble("a", Some(trouble("gone", None)))));
+        assert_eq!(chain(&whole), "cannot read: a: no such file: gone");
+        assert_eq!(deepest(&whole), "gone");
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_raw() {
+        assert_eq!(printable("a\u{1b}[31m\r\n\u{202e}b\u{9b}é"), "a\\u{1b}[31m\\r\\n\\u{202e}b\\u{9b}é");
+        // Nobody sees these, and they change what is seen.
+        assert_eq!(printable("a\u{200b}b\u{2066}\u{feff}\u{e0041}"), "a\\u{200b}b\\u{2066}\\u{feff}\\u{e0041}");
+        assert_eq!(printable("pay\u{ad}pal\u{2028}x\u{200d}y"), "pay\\u{ad}pal\\u{2028}x\\u{200d}y");
+        // These belong to what is seen.
+        for text in ["👩\u{200d}🚀", "می\u{200c}خواهم", "❤\u{fe0f}", "e\u{301}"] {
+            assert_eq!(printable(text), text);
+        }
+    }
+}
