@@ -4,11 +4,11 @@
 //! them. A case is in standard mode, or in dynamic mode if it has a simulator or checkpoints. What is wrong with a case is
 //! told at the line on which its object starts.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::io::{BufRead, Read as _};
+mod messages;
+mod objects;
 
-use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::io::BufRead;
 
 use super::automaton::Pool;
 use super::cases::{Extras, Head};
@@ -22,10 +22,13 @@ use super::{
     Case, Checkpoint, Defaults, Dialect, Dialogue, Labels, Mode, Simulator, Suite, Tier, bad_id, of_file, stem,
     too_many_values,
 };
-use crate::conversation::{Blob, JsonText, Message, Part, Role, Source, names_a_file};
-use crate::json::blocks::{Block, blocks};
-use crate::json::{Json, Value, without_mark};
+use crate::conversation::JsonText;
+use crate::json::{Json, Value};
 use crate::work::is_over;
+
+pub use messages::{literal, message_json, read_messages, write_message};
+pub use objects::cases_in;
+use objects::{Object, Objects, Refused};
 
 /// Turns of a dialogue when the case says nothing.
 pub const DEFAULT_TURNS: u32 = 20;
@@ -54,8 +57,6 @@ const CASE_KEYS: &[&str] = &[
 ];
 const SIMULATOR_KEYS: &[&str] = &["use", "options"];
 const CHECKPOINT_KEYS: &[&str] = &["id", "description", "assertion", "assert", "after", "required"];
-const MESSAGE_KEYS: &[&str] = &["role", "content"];
-
 /// Reads a test file. `again`: its text, if its cases are to be read from there when they are needed.
 pub(super) fn read(
     path: &str,
@@ -131,267 +132,6 @@ pub(super) fn read_case(path: &str, bytes: &[u8], line: u32, defaults: &Defaults
     let case = reader.framework_case(&object.json, &mut HashMap::new(), defaults);
     reader.refuse()?;
     case.ok_or_else(gone)
-}
-
-/// Reads messages as a case may write them: a text, a message, or a list of messages.
-///
-/// # Errors
-/// What is wrong with them, and where. Files cannot be named: these messages come from no file.
-pub fn read_messages(json: &Json) -> Result<Vec<Message>, String> {
-    let mut reader = Reader::new("");
-    let messages = match &json.value {
-        Value::String(text) => vec![Message::user(text.as_str())],
-        Value::Object(_) => reader.message("message", json).into_iter().collect(),
-        _ => reader.message_list("messages", json),
-    };
-    let is_file = |part: &Part| matches!(part, Part::Blob(Blob { source: Source::File(_), .. }));
-    if messages.iter().flat_map(|message| &message.parts).any(is_file) {
-        return Err("a message names a file, and there is none to send".to_owned());
-    }
-    if let Some(error) = reader.errors.first() {
-        let field = error.field.as_deref().unwrap_or_default();
-        return Err(format!("{field}: {}", error.message));
-    }
-    if messages.is_empty() { Err("there are no messages".to_owned()) } else { Ok(messages) }
-}
-
-/// A case of one message and no assertions, as given on a command line.
-#[must_use]
-pub fn literal(message: &str) -> String {
-    let mut text = String::from("{\"id\": \"message\", \"input\": ");
-    crate::json::write_string(message, &mut text);
-    text.push_str("}\n");
-    text
-}
-
-/// Writes a message as a test file has it.
-pub fn write_message(message: &Message, out: &mut String) {
-    let role = message.role.name();
-    let _ = write!(out, "{{\"role\": \"{role}\", \"content\": ");
-    if let [Part::Text(text)] = message.parts.as_slice() {
-        crate::json::write_string(text, out);
-    } else {
-        out.push('[');
-        let mut is_first = true;
-        for part in &message.parts {
-            let separator = if is_first { "" } else { ", " };
-            match part {
-                Part::Text(text) => {
-                    let _ = write!(out, "{separator}{{\"type\": \"text\", \"text\": ");
-                    crate::json::write_string(text, out);
-                    out.push('}');
-                }
-                Part::Blob(Blob { written: Some(written), .. }) => {
-                    let _ = write!(out, "{separator}{}", written.as_str());
-                }
-                // No file holds these.
-                Part::Blob(_) | Part::Reasoning(_) | Part::Data(_) => continue,
-            }
-            is_first = false;
-        }
-        out.push(']');
-    }
-    out.push('}');
-}
-
-/// A message as a test file has it.
-#[must_use]
-pub fn message_json(message: &Message) -> String {
-    let mut out = String::new();
-    write_message(message, &mut out);
-    out
-}
-
-/// Media types by the ending of a file.
-const MEDIA_TYPES: &[(&str, &str)] = &[
-    ("png", "image/png"),
-    ("jpg", "image/jpeg"),
-    ("jpeg", "image/jpeg"),
-    ("gif", "image/gif"),
-    ("webp", "image/webp"),
-    ("svg", "image/svg+xml"),
-    ("pdf", "application/pdf"),
-    ("json", "application/json"),
-    ("txt", "text/plain"),
-    ("md", "text/markdown"),
-    ("csv", "text/csv"),
-    ("html", "text/html"),
-    ("mp3", "audio/mpeg"),
-    ("wav", "audio/wav"),
-    ("mp4", "video/mp4"),
-];
-
-/// A path from the folder of a suite without `.`, and without `..` but at its beginning, if it may lead outside.
-fn plain_path(path: &str, outside: bool) -> Result<String, String> {
-    if (path.starts_with('/') && !outside) || path.contains('\\') {
-        return Err(format!("{path:?} is no path from the folder of the suite"));
-    }
-    let (mut above, mut parts): (usize, Vec<&str>) = (0, Vec::new());
-    for part in path.split('/') {
-        match part {
-            ".." if parts.pop().is_none() => above += 1,
-            "" | "." | ".." => {}
-            part => parts.push(part),
-        }
-    }
-    if parts.is_empty() {
-        return Err("it names no file".to_owned());
-    }
-    match (above, path.strip_prefix('/')) {
-        // Nothing lies above the root.
-        (_, Some(_)) => Ok(format!("/{}", parts.join("/"))),
-        (0, None) => Ok(parts.join("/")),
-        (above, None) if outside => Ok(format!("{}{}", "../".repeat(above), parts.join("/"))),
-        (_, None) => Err(format!("{path:?} leads out of the folder of the suite")),
-    }
-}
-
-/// Most bytes of one object.
-const MAX_OBJECT_BYTES: usize = 64 << 20;
-
-/// The JSON objects of a file, one after the other, without more of it than one at a time.
-struct Objects<R> {
-    reader: R,
-    /// The line that comes next, counted from 1.
-    line: u32,
-    /// The byte that comes next.
-    offset: u64,
-    hash: Sha256,
-}
-
-/// One object of a file, and where it stands in it.
-struct Object {
-    json: Json,
-    start: u64,
-    bytes: usize,
-}
-
-/// Why the objects end before the file does.
-struct Refused {
-    line: u32,
-    message: String,
-}
-
-impl<R: BufRead> Objects<R> {
-    fn new(reader: R, line: u32) -> Self {
-        Self { reader, line, offset: 0, hash: Sha256::new() }
-    }
-
-    /// Hash of the bytes that were read.
-    fn file_hash(&self) -> String {
-        let mut digest = hex::encode(self.hash.clone().finalize());
-        digest.truncate(12);
-        digest
-    }
-
-    /// Collects lines until they are a whole value: braces are counted outside of texts, which never go over lines.
-    fn next(&mut self) -> Option<Result<Object, Refused>> {
-        let mut text = String::new();
-        let (mut first, mut start) = (self.line, self.offset);
-        let mut depth = 0_i64;
-        let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            let at = self.line;
-            let refuse = |message: String| Some(Err(Refused { line: at, message }));
-            let room = (MAX_OBJECT_BYTES - text.len()) as u64 + 1;
-            match self.reader.by_ref().take(room).read_until(b'\n', &mut bytes) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) => return refuse(format!("the file cannot be read: {error}")),
-            }
-            if text.len() + bytes.len() > MAX_OBJECT_BYTES {
-                return refuse(format!(
-                    "the object that begins on line {first} has more than {MAX_OBJECT_BYTES} bytes"
-                ));
-            }
-            self.hash.update(&bytes);
-            let is_first = self.offset == 0;
-            self.offset += bytes.len() as u64;
-            self.line += 1;
-            let Ok(line) = std::str::from_utf8(&bytes) else {
-                return refuse("the file is not UTF-8 text".to_owned());
-            };
-            let line = if is_first { without_mark(line) } else { line };
-            let is_comment = line.trim_start().starts_with("//");
-            if text.is_empty() && (is_comment || line.trim().is_empty()) {
-                (first, start) = (self.line, self.offset);
-                continue;
-            }
-            // A line of its own, so that errors name the right one.
-            text.push_str(if is_comment { "\n" } else { line });
-            if !is_comment {
-                depth += nesting(line);
-            }
-            if depth <= 0 {
-                break;
-            }
-        }
-        if text.trim().is_empty() {
-            return None;
-        }
-        let bytes = usize::try_from(self.offset - start).unwrap_or(usize::MAX);
-        Some(match Json::parse_from_line(text.trim_end(), first) {
-            Ok(json) => Ok(Object { json, start, bytes }),
-            Err(error) => Err(Refused {
-                line: error.line,
-                message: format!("not JSON: column {}: {}", error.column, error.message),
-            }),
-        })
-    }
-}
-
-/// The cases in the answer of a plain agent that was asked for some: lists of them, alone or as `cases`, or one after the other as
-/// in a file; as the whole answer, or in its fenced blocks, of which one that is there twice counts once. What is no JSON ends a
-/// block, and an object that nothing of a case stands in is none.
-#[must_use]
-pub fn cases_in(answer: &str) -> Vec<Json> {
-    if answer.trim_start().starts_with(['{', '[']) {
-        return cases_of(answer);
-    }
-    let may_hold = |block: &Block<'_>| ["", "json", "jsonl", "ndjson"].contains(&&*block.tag.to_ascii_lowercase());
-    let mut lists: Vec<Vec<Json>> = Vec::new();
-    for list in blocks(answer).filter(may_hold).map(|block| cases_of(block.text)) {
-        if !lists.contains(&list) {
-            lists.push(list);
-        }
-    }
-    lists.into_iter().flatten().collect()
-}
-
-/// The cases in a text of JSON values.
-fn cases_of(text: &str) -> Vec<Json> {
-    let mut objects = Objects::new(text.as_bytes(), 1);
-    let mut cases = Vec::new();
-    while let Some(Ok(Object { json, .. })) = objects.next() {
-        match json.get("cases") {
-            Some(Json { value: Value::Array(items), .. }) => cases.extend(items.iter().cloned()),
-            _ => match json.value {
-                Value::Array(items) => cases.extend(items),
-                Value::Object(_) if json.members().iter().any(|(key, _)| CASE_KEYS.contains(&key.as_str())) => {
-                    cases.push(json);
-                }
-                Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-            },
-        }
-    }
-    cases
-}
-
-/// How many more objects and lists a line opens than it closes.
-fn nesting(line: &str) -> i64 {
-    let (mut depth, mut in_text, mut escaped) = (0, false, false);
-    for byte in line.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b'{' | b'[' if !in_text => depth += 1,
-            b'}' | b']' if !in_text => depth -= 1,
-            _ => {}
-        }
-    }
-    depth
 }
 
 impl Reader<'_> {
@@ -494,120 +234,6 @@ impl Reader<'_> {
                 None
             }
         }
-    }
-
-    /// `messages`, else `input`, which is a text, a message, or a list of messages. An empty list is no history, and an empty
-    /// text is an input: users do send nothing.
-    fn messages(&mut self, json: &Json) -> Vec<Message> {
-        if let Some(messages) =
-            given(json, "messages").filter(|list| list.as_array().is_none_or(|list| !list.is_empty()))
-        {
-            return self.message_list("messages", messages);
-        }
-        match given(json, "input").map(|input| (input, &input.value)) {
-            None => Vec::new(),
-            Some((_, Value::String(text))) => vec![Message::user(text.as_str())],
-            Some((input, Value::Object(_))) => self.message("input", input).into_iter().collect(),
-            Some((input, Value::Array(_))) => self.message_list("input", input),
-            Some((input, _)) => {
-                self.error(input.line, "input", must_be("a text, a message or a list of messages", input), None);
-                Vec::new()
-            }
-        }
-    }
-
-    fn message_list(&mut self, field: &str, json: &Json) -> Vec<Message> {
-        let Some(items) = json.as_array() else {
-            self.error(json.line, field, must_be("a list of messages", json), None);
-            return Vec::new();
-        };
-        let items = items.iter().enumerate();
-        items.filter_map(|(index, item)| self.message(&format!("{field}[{index}]"), item)).collect()
-    }
-
-    fn message(&mut self, field: &str, json: &Json) -> Option<Message> {
-        if !matches!(json.value, Value::Object(_)) {
-            self.error(json.line, field, must_be("a message with role and content", json), None);
-            return None;
-        }
-        self.warn_unknown(json, &format!("{field}."), MESSAGE_KEYS);
-        let written = given(json, "role").and_then(Json::as_str).unwrap_or_default();
-        let role = Role::ALL.into_iter().find(|role| role.name() == written);
-        if role.is_none() {
-            let names = Role::ALL.map(Role::name);
-            let message = format!("must be one of {}, not {written:?}", names.join(", "));
-            self.error(json.line, format_args!("{field}.role"), message, did_you_mean(written, &names));
-        }
-        let content = format!("{field}.content");
-        let parts = match given(json, "content").map(|content| (content, &content.value)) {
-            Some((_, Value::String(text))) => vec![Part::Text(text.clone())],
-            Some((_, Value::Array(parts))) => {
-                let parts = parts.iter().enumerate();
-                parts.filter_map(|(index, part)| self.part(&format!("{content}[{index}]"), part)).collect()
-            }
-            Some((value, _)) => {
-                self.error(value.line, content, must_be("a text or a list of parts", value), None);
-                return None;
-            }
-            None => {
-                self.error(json.line, content, "is missing".to_owned(), None);
-                return None;
-            }
-        };
-        Some(Message { role: role?, parts })
-    }
-
-    /// A part of a message: text, or something that is named by where it is.
-    fn part(&mut self, field: &str, json: &Json) -> Option<Part> {
-        let kind = given(json, "type").and_then(Json::as_str);
-        let Some(kind) = kind else {
-            self.error(json.line, field, "a part must be an object with a type".to_owned(), None);
-            return None;
-        };
-        if kind == "text" {
-            let text = given(json, "text").and_then(Json::as_str);
-            if text.is_none() {
-                self.error(json.line, format_args!("{field}.text"), "must be a text".to_owned(), None);
-            }
-            return text.map(|text| Part::Text(text.to_owned()));
-        }
-        let source = ["source", "url"].iter().find_map(|key| given(json, key).and_then(Json::as_str));
-        let Some(source) = source.filter(|source| !source.is_empty()) else {
-            let message = format!("a part of the type {kind:?} needs a source or a url");
-            self.error(json.line, format_args!("{field}.source"), message, None);
-            return None;
-        };
-        let (source, ending) = match source.strip_prefix("file:") {
-            None if names_a_file(source) => {
-                let message = format!("names a file, which begins with `file:` and not as {source:?} does");
-                self.error(json.line, format_args!("{field}.source"), message, None);
-                return None;
-            }
-            None => (Source::Uri(source.to_owned()), None),
-            Some(file) => match plain_path(file.strip_prefix("//").unwrap_or(file), self.files_outside) {
-                Ok(path) => {
-                    let ending = path.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
-                    (Source::File(path), ending)
-                }
-                Err(why) => {
-                    let hint = "files are named from the folder of the suite, as in file://./fixtures/receipt.jpg; --allow-outside allows others";
-                    self.error(json.line, format_args!("{field}.source"), why, Some(hint.to_owned()));
-                    return None;
-                }
-            },
-        };
-        let by_ending = ending.and_then(|ending| MEDIA_TYPES.iter().find(|(known, _)| *known == ending));
-        let media_type = given(json, "media_type").and_then(Json::as_str).map(str::to_owned);
-        let media_type = media_type.or_else(|| by_ending.map(|(_, media_type)| (*media_type).to_owned()));
-        // `image` alone says which sort of media, not which format.
-        let media_type =
-            media_type.unwrap_or_else(|| if kind.contains('/') { kind.to_owned() } else { format!("{kind}/*") });
-        let name = given(json, "name").and_then(Json::as_str).map(str::to_owned);
-        let name = name.unwrap_or_else(|| match &source {
-            Source::File(path) => path.rsplit('/').next().unwrap_or_default().to_owned(),
-            Source::Uri(_) | Source::Content(_) => String::new(),
-        });
-        Some(Part::Blob(Blob { media_type, name, source, written: Some(JsonText::from(json)) }))
     }
 
     fn dialogue(&mut self, json: &Json, defaults: &Defaults) -> Dialogue {
@@ -768,6 +394,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conversation::Message;
 
     /// What a case sends, or why it is refused.
     fn sent(members: &str) -> Result<Vec<String>, String> {
@@ -876,25 +503,6 @@ mod tests {
             };
             assert_eq!(named, script, "{assertion}");
             assert_eq!(suite.broken.len(), usize::from(script.is_none()), "{assertion}");
-        }
-    }
-
-    #[test]
-    fn cases_are_found_where_agents_put_them() {
-        for (answer, found) in [
-            ("[{\"id\":\"a\"}, {\"id\":\"b\"}]", 2),
-            ("{\"cases\": [{\"id\":\"a\"}]}", 1),
-            ("{\"id\":\"a\"}\n{\n\"id\":\"b\"}\n", 2),
-            ("Here they are:\n```jsonl\n{\"id\":\"a\"}\n// and\n{\"id\":\"b\"}\n```\nBye", 2),
-            ("```json\n[{\"id\":\"a\"}]", 1),
-            ("One:\n```json\n{\"id\":\"a\"}\n```\nTwo: ```json {\"id\":\"b\", \"input\": \"```\"} ```", 2),
-            ("```json\n[{\"id\":\"a\"}]\n```\nAgain:\n```\n[{\"id\":\"a\"}]\n```", 1),
-            ("```sh\nls\n```\n```\n{\"note\": 1}\n```\n```json\n[{\"id\":\"a\"}, {\"id\":\"b\"}]\n```", 2),
-            ("{\"id\":\"a\"}\nand that was it", 1),
-            ("I cannot do that.", 0),
-            ("", 0),
-        ] {
-            assert_eq!(cases_in(answer).len(), found, "{answer}");
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::args::{OUTPUT_DIR, RunArgs, Tools};
 use super::config_agents::SettingsPlace;
 use super::http_agent::NamedEndpoint;
-use super::{OUTPUT_DIR, RunArgs, Tools};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value, without_mark};
 use crate::peer::target::speaks_http;

@@ -2,10 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::MAX_SHORT;
 use crate::report::html::escaped;
-use crate::report::words::cut;
+use crate::report::words::{count, cut};
 use crate::text::{printable, printable_lines};
+
+/// Most bytes of an error or a reason.
+pub(super) const MAX_REASON: usize = 800;
+/// Most bytes of a text that shares a line with others.
+pub(super) const MAX_SHORT: usize = 200;
+/// Most entries of a list.
+pub(super) const MAX_ITEMS: usize = 20;
 
 /// Somebody else's text in a code span, on one line, also inside a table: at most so many bytes of it.
 pub(super) fn code(text: &str, most: usize) -> String {
@@ -65,6 +71,32 @@ fn without_long_runs(text: &str) -> String {
 
 fn longest_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+/// The line below a list that is cut.
+pub(super) fn and_more(number: usize, one: &str, many: &str) -> String {
+    match number.saturating_sub(MAX_ITEMS) {
+        0 => String::new(),
+        rest => format!("\n… and {} more\n", count(rest, one, many)),
+    }
+}
+
+pub(super) fn warnings<'a>(warnings: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let lines = warnings.map(|warning| code(warning, MAX_SHORT * 2));
+    listed("Warnings", "warning", "warnings", lines)
+}
+
+/// A list with a word above it; nothing where there is nothing in it.
+pub(super) fn listed(title: &str, one: &str, many: &str, lines: impl ExactSizeIterator<Item = String>) -> String {
+    let number = lines.len();
+    if number == 0 {
+        return String::new();
+    }
+    let mut text = format!("\n⚠️ **{title}**\n\n");
+    for line in lines.take(MAX_ITEMS) {
+        let _ = writeln!(text, "- {line}");
+    }
+    text + &and_more(number, one, many)
 }
 
 #[cfg(test)]
