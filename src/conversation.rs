@@ -7,6 +7,7 @@
 //! the rules of a stream is decided in `peer::stream`.
 
 mod arguments;
+mod kept;
 pub mod party;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use arguments::Arguments;
+pub use kept::{MAX_KEPT, kept};
 
 use crate::json::{Json, ParseError};
 

@@ -30,6 +30,39 @@ pub fn fit(text: &str, width: usize) -> String {
     out
 }
 
+/// A text in lines of at most `width` columns of a terminal, broken between words where that is possible; its own line breaks stay.
+#[must_use]
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(10);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let (mut rest, mut begin) = (line.trim_end(), true);
+        while begin || !rest.is_empty() {
+            begin = false;
+            let end = end_of_line(rest, width);
+            lines.push(rest[..end].trim_end().replace('\t', " "));
+            rest = rest[end..].trim_start();
+        }
+    }
+    lines
+}
+
+/// Where the first line of a text ends that has at most `width` columns: behind its last blank, else where it is full.
+fn end_of_line(text: &str, width: usize) -> usize {
+    let (mut used, mut blank) = (0, None);
+    for (at, c) in text.char_indices() {
+        used += c.width().unwrap_or(1);
+        if used > width {
+            // A line of one short word and much air is no help.
+            return blank.filter(|blank| blank * 3 > at).unwrap_or(at).max(1);
+        }
+        if c == ' ' {
+            blank = Some(at + 1);
+        }
+    }
+    text.len()
+}
+
 /// An error with its causes, without those that the text names already.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
@@ -159,6 +192,15 @@ mod tests {
     fn what_is_left_out_shows() {
         assert_eq!((clip("aé", 2), clip("aéb", 2)), ("aé".into(), "aé…".into()));
         assert_eq!((fit("日本", 4), fit("日本", 3), fit("abc", 2)), ("日本".into(), "日…".into(), "a…".into()));
+    }
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(wrap("one two three four", 10), ["one two", "three four"]);
+        assert_eq!(wrap("abcdefghijklmno\n\n  x", 10), ["abcdefghij", "klmno", "", "  x"]);
+        assert_eq!(wrap("日本日本日本 ab", 10), ["日本日本日", "本 ab"]);
+        assert_eq!(wrap("a bcdefghijklmnopq", 10), ["a bcdefghi", "jklmnopq"]);
+        assert_eq!(wrap("", 10), [""]);
     }
 
     #[test]

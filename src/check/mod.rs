@@ -10,7 +10,7 @@ mod params;
 mod snapshot;
 mod step;
 
-use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript};
+use crate::conversation::{Exchange, Failure, MAX_KEPT, ToolCall, ToolMode, Transcript, kept};
 use crate::suite::automaton::Deadline;
 use crate::suite::template::{Data, why_unresolved};
 use crate::suite::{Case, Dialect};
@@ -63,6 +63,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
             hint,
             warnings,
             messages_count,
+            messages: kept(&case.messages, MAX_KEPT),
             ..CaseResult::without_assertions(outcome, cause, blame, error, transcript)
         };
     }
@@ -88,6 +89,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         turns: Vec::new(),
         checkpoints: Vec::new(),
         messages_count: count_messages(case),
+        messages: kept(&case.messages, MAX_KEPT),
         earlier: Vec::new(),
         console: Vec::new(),
         replayed: false,
@@ -244,6 +246,7 @@ pub fn judge_dialogue(
         turns,
         checkpoints,
         messages_count: 0,
+        messages: Vec::new(),
         earlier: Vec::new(),
         console: Vec::new(),
         replayed: false,

@@ -36,12 +36,12 @@ impl Lines {
         Self { answers: suites, ..Self::default() }
     }
 
-    /// Takes the next event.
-    pub(super) fn take(&mut self, event: &RunEvent) {
+    /// Takes the next event, and gives what is shown of the case that ended with it.
+    pub(super) fn take(&mut self, event: &RunEvent) -> Option<&Shown> {
         if let Payload::RunStarted(run) = &event.payload {
             self.tracing = Some(Tracing::of(run));
         }
-        let Some(case) = &event.case else { return };
+        let case = event.case.as_ref()?;
         match &event.payload {
             Payload::CasePlanned { name, labels } => {
                 // Cases of a suite stand together: its path is held once.
@@ -68,10 +68,14 @@ impl Lines {
                     let verdict = Verdict { case, name, labels, result, tracing: self.tracing.as_ref() };
                     let shows_answer = self.answers.iter().any(|suite| **suite == *case.suite);
                     *line = Line::Shown(Shown::of(verdict, shows_answer));
+                    if let Line::Shown(shown) = line {
+                        return Some(shown);
+                    }
                 }
             }
             _ => {}
         }
+        None
     }
 
     /// The lines of a suite, in file order. None: nothing is known of it.

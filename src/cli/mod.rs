@@ -144,9 +144,16 @@ fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
+/// Shows the user on stderr what is made to be shown. That nobody listens is no reason to stop.
+fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// How output to stdout looks: in colour on a terminal, unless `NO_COLOR` is set.
 fn look() -> Look {
     let width = console::Term::stdout().size_checked().map(|(_rows, columns)| usize::from(columns));
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Look { width: width.unwrap_or(100), colors: std::io::stdout().is_terminal() && !no_color }
+    let is_terminal = std::io::stdout().is_terminal();
+    let (width, colors) = (width.unwrap_or(Look::PIPE.width), is_terminal && !no_color);
+    Look { width, colors, wraps: is_terminal, is_brief: false }
 }

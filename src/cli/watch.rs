@@ -80,7 +80,11 @@ pub(super) fn describe_call(event: &RunEvent, tools: &mut Tools) -> Option<Strin
         AgentEventKind::ToolFinished { call_id, outcome, duration } => {
             let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
             let how = match outcome {
-                Some(ToolOutcome::Result(_)) => "ok".to_owned(),
+                Some(ToolOutcome::Result(Some(Json::Json(text)))) => short(text.as_str()),
+                Some(ToolOutcome::Result(Some(Json::Malformed(text)))) => {
+                    format!("a result that is no JSON: {}", short(text))
+                }
+                Some(ToolOutcome::Result(None)) => "ok".to_owned(),
                 Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
                 Some(ToolOutcome::NotRun) | None => "ended without an outcome".to_owned(),
             };

@@ -111,6 +111,7 @@ fn of_result(result: &CaseResult) -> usize {
         + all(&result.console, String::len)
         + all(&result.warnings, String::len)
         + all(&result.turns, of_turn)
+        + all(&result.messages, of_message)
         + ENTRY * (result.assertions.len() + result.checkpoints.len())
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 
 use super::Verdict;
-use super::console::{Look, remarks, write_regressions, write_remarks};
+use super::console::{Look, numbers, remarks, sign, write_regressions, write_remarks, write_steps};
+use super::steps::{Room, Step, steps};
+use super::words::is_bad;
 use crate::event::SuiteInfo;
 use crate::text::{fit, printable, printable_lines};
 use crate::verdict::{CaseResult, Outcome};
@@ -18,13 +20,19 @@ const RULE: usize = 63;
 const MAX_ERROR: usize = 600;
 /// Longest name of what was asked for, which may be a message, in columns.
 const MAX_INPUT: usize = 200;
+/// Most repetitions of a case of which is told what went wrong.
+const MAX_REPEATS: usize = 3;
 /// Most lines of the console of scripts that are shown of a case.
 const MAX_CONSOLE: usize = 10;
 
 /// What the console shows of one case; kept by a client instead of the whole verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// What people call it.
     id: String,
+    /// Its id alone, which its repetitions share.
+    case: String,
+    repeat: u32,
     name: String,
     outcome: Outcome,
     /// The line below the case: messages and assertions, or turns and checkpoints.
@@ -32,6 +40,8 @@ pub struct Entry {
     /// The answer, where it is shown.
     answer: Option<String>,
     errors: Vec<String>,
+    /// What happened, if it did not pass.
+    steps: Vec<Step>,
     warnings: Vec<String>,
     /// What its scripts wrote, if it did not pass.
     console: Vec<String>,
@@ -45,6 +55,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// What came of the case.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// The entry of a verdict. `shows_answer`: with the whole answer, if there is one.
     #[must_use]
     pub fn of(verdict: Verdict<'_>, shows_answer: bool) -> Self {
@@ -76,11 +92,14 @@ impl Entry {
         let errors: Vec<String> = own.chain(bad).collect();
         Self {
             id: printable(&verdict.case.label()),
+            case: printable(&verdict.case.case_id),
+            repeat: verdict.case.repeat,
             name: printable(verdict.name),
             outcome: *outcome,
             counts,
             answer: Some(printable_lines(&transcript.response)).filter(|answer| shows_answer && !answer.is_empty()),
             errors,
+            steps: if is_bad(*outcome) { steps(verdict.result, Room::CONSOLE) } else { Vec::new() },
             warnings: remarks(verdict.result),
             console: match outcome {
                 Outcome::Failed | Outcome::Errored => console_lines(&verdict.result.console),
@@ -110,7 +129,7 @@ fn shown(error: &str, hint: &str) -> String {
     let hint = Some(hint).filter(|hint| !hint.is_empty());
     let lines = error.lines().take(MAX_LINES).chain(hint);
     let lines: Vec<String> = lines.map(|line| fit(&printable(line), MAX_ERROR)).collect();
-    lines.join("\n    ")
+    lines.join("\n")
 }
 
 /// A time as people read it: seconds with one digit behind the point.
@@ -140,8 +159,8 @@ pub fn summary(
     let input = fit(&printable(input), MAX_INPUT);
     let _ = writeln!(out, "ℹ Agent: {}\nℹ Input: {input} ({cases})\n", printable(agent));
     title(&mut out, '─', "Running Tests");
-    for entry in entries.iter().filter(|entry| !entry.is_left_out) {
-        write_entry(&mut out, entry, look);
+    for group in groups(entries, look) {
+        write_group(&mut out, &group, look);
     }
     out.push('\n');
     title(&mut out, '─', "Summary");
@@ -171,31 +190,63 @@ pub fn summary(
     out
 }
 
-fn write_entry(out: &mut String, entry: &Entry, look: Look) {
-    let (sign, color) = match entry.outcome {
-        Outcome::Passed => ("✓", AnsiColor::Green),
-        Outcome::Failed | Outcome::Errored => ("✗", AnsiColor::Red),
-        Outcome::Skipped => ("○", AnsiColor::Yellow),
-    };
-    let color = look.style(color.on_default());
-    let name = if entry.name.is_empty() { String::new() } else { format!(" {}", entry.name) };
-    if entry.outcome == Outcome::Skipped {
-        let _ = writeln!(out, "\n{color}{sign}{color:#} [{}]{name} (skipped)", entry.id);
-    } else {
-        let _ = writeln!(
-            out,
-            "\n{color}{sign}{color:#} [{}]{name} ({})\n  {}",
-            entry.id,
-            seconds(entry.took),
-            entry.counts
-        );
+/// The cases that are shown, in their order, with their repetitions.
+fn groups<'a>(entries: &[&'a Entry], look: Look) -> Vec<Vec<&'a Entry>> {
+    let mut groups: Vec<Vec<&Entry>> = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_left_out) {
+        match groups.last_mut().filter(|group| group[0].case == entry.case && entry.repeat > 1) {
+            Some(group) => group.push(entry),
+            None => groups.push(vec![entry]),
+        }
     }
+    // Somebody asked for nothing but these answers.
+    groups.retain(|group| {
+        !look.is_brief || group.iter().any(|entry| entry.outcome != Outcome::Passed || entry.answer.is_some())
+    });
+    groups
+}
+
+/// A case with its repetitions, of which there is one at least.
+fn write_group(out: &mut String, group: &[&Entry], look: Look) {
+    let passed = group.iter().filter(|entry| entry.outcome == Outcome::Passed).count();
+    let worst = [Outcome::Errored, Outcome::Failed, Outcome::Skipped];
+    let first = worst.into_iter().find_map(|worst| group.iter().find(|entry| entry.outcome == worst));
+    let first = first.unwrap_or(&group[0]);
+    let label = if group.len() == 1 { first.id.clone() } else { format!("{} {passed}/{}", first.case, group.len()) };
+    let (sign, color) = sign(first.outcome);
+    let color = look.style(color.on_default());
+    let name = if first.name.is_empty() { String::new() } else { format!(" {}", first.name) };
+    if first.outcome == Outcome::Skipped {
+        let _ = writeln!(out, "\n{color}{sign}{color:#} [{label}]{name} (skipped)");
+    } else {
+        let took = seconds(group.iter().map(|entry| entry.took).sum());
+        let _ = writeln!(out, "\n{color}{sign}{color:#} [{label}]{name} ({took})\n  {}", first.counts);
+    }
+    if group.len() == 1 {
+        return write_body(out, first, "", look);
+    }
+    let told: Vec<&&Entry> = group.iter().filter(|entry| entry.outcome != Outcome::Passed).collect();
+    for entry in told.iter().take(MAX_REPEATS) {
+        write_body(out, entry, &format!("#{}: ", entry.repeat), look);
+    }
+    if told.len() > MAX_REPEATS {
+        let rest: Vec<u32> = told[MAX_REPEATS..].iter().map(|entry| entry.repeat).collect();
+        let _ = writeln!(out, "    {} did not pass either", numbers(&rest));
+    }
+}
+
+/// What stands below a case. `which`: what stands before its errors, to tell repetitions from each other.
+fn write_body(out: &mut String, entry: &Entry, which: &str, look: Look) {
+    let (_, color) = sign(entry.outcome);
+    let color = look.style(color.on_default());
     for line in entry.answer.iter().flat_map(|answer| answer.lines()) {
         let _ = writeln!(out, "{}", format!("    {line}").trim_end());
     }
     for error in &entry.errors {
+        let error = look.wrapped(&format!("{which}{error}"), "    ");
         let _ = writeln!(out, "  {color}→{color:#} {error}");
     }
+    write_steps(out, &entry.steps, "    ", look);
     if !entry.trace.is_empty() {
         let _ = writeln!(out, "    trace {}", entry.trace);
     }
@@ -209,6 +260,14 @@ fn write_entry(out: &mut String, entry: &Entry, look: Look) {
     }
 }
 
+/// A case by itself, as the output has it.
+#[must_use]
+pub fn alone(entry: &Entry, look: Look) -> String {
+    let mut out = String::new();
+    write_group(&mut out, &[entry], look);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,6 +276,9 @@ mod tests {
     fn entry(id: &str, name: &str, counts: &str, millis: u64) -> Entry {
         Entry {
             trace: String::new(),
+            case: id.to_owned(),
+            repeat: 1,
+            steps: Vec::new(),
             id: id.to_owned(),
             name: name.to_owned(),
             outcome: Outcome::Passed,
@@ -252,7 +314,7 @@ mod tests {
             entry("expense-turn2", "Second turn - create expense", "Messages: 3, Assertions: 1/1 passed", 2_100),
             entry("expense-turn3", "Final turn - confirm", "Messages: 5, Assertions: 1/1 passed", 1_800),
         ];
-        let look = Look { width: 80, colors: false };
+        let look = Look { width: 80, ..Look::PIPE };
         let shown = summary(&suite(), "assistants.expense", "./tests/expense.jsonl", &entries.each_ref(), &[], look);
         let expected = "\
 ═══════════════════════════════════════════════════════════════
@@ -293,7 +355,7 @@ mod tests {
             ..entry("a", "", "Messages: 1, Assertions: 0/1 passed", 100)
         };
         let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", 0) };
-        let look = Look { width: 40, colors: false };
+        let look = Look { width: 40, ..Look::PIPE };
         let shown = summary(&suite(), "a", "t.jsonl", &[&failed, &skipped], &[], look);
         assert!(shown.contains("\n✗ [a] (0.1s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: "), "{shown}");
         assert!(shown.contains("\n○ [b] later (skipped)\n"), "{shown}");

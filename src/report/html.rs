@@ -285,7 +285,7 @@ mod tests {
             "failed cause assertion blame agent difficulty edge bug BUG-7",
             "responseContains {\"type\": \"contains\"} expected \"x\" the response is \"y\"",
             "✗ validator score 0.25, 2 of 3 votes agreeing no way",
-            "Commentary before the answer Let me look. Answer The answer.",
+            "Question user What is <x>? Commentary before the answer Let me look. Answer The answer.",
             "look 120 ms arguments {\"id\":9007199254740993} result [1,2]",
             "book failed 120 ms arguments {\"id\":9007199254740993} error no seats",
             "odd no result 120 ms arguments, which are no JSON {oops",

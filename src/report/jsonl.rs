@@ -1,6 +1,6 @@
 //! The lines of Agent Test Framework V2: one JSON object a case, in the order of the files.
 //!
-//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `tool_calls`, `commentary`; `repeat` of the
+//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `messages` (what the case sends), `tool_calls`, `commentary`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
 //! `outcome`, `reason` and `hint`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::outline::{Outline, Place};
-use super::suite_result::{Recorded, Said, is_false};
+use super::suite_result::{Asked, Recorded, Said, is_false};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::ToolCall;
 use crate::text::printable_json;
@@ -41,6 +41,8 @@ struct Case<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages_count: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<Asked<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -108,6 +110,7 @@ impl<'a> Case<'a> {
                 Outcome::Skipped => "skipped",
             },
             messages_count: single(result.messages_count),
+            messages: result.messages.iter().map(Asked::of).collect(),
             response: (!is_dialogue).then_some(result.transcript.response.as_str()),
             // That of a dialogue stands with its turns.
             commentary: if is_dialogue { "" } else { &result.transcript.commentary },

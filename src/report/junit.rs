@@ -16,16 +16,14 @@ use std::fmt::Write as _;
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
 use super::outline::{Outline, Place};
+use super::steps::{Room, plain};
 use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
-use crate::conversation::Transcript;
-use crate::text::printable_lines;
+use crate::text::{clip, printable_lines};
 use crate::verdict::gate::{GateResult, Passage};
-use crate::verdict::{Attempt, Outcome, Turn};
+use crate::verdict::{Attempt, Outcome};
 
-/// Most tool calls of a turn that are named.
-const MAX_CALLS: usize = 50;
-/// Longest answer that stands with a case that did not pass, in characters.
-const MAX_ANSWER: usize = 4_000;
+/// Longest line of a console that stands with a case, in characters.
+const MAX_LINE: usize = 4_000;
 
 /// The report. The library writes whole documents only, so it is given one for every part of ours, of which that part is taken:
 /// texts are escaped, so a tag is a tag.
@@ -172,6 +170,13 @@ fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
     let mut case = TestCase::new(name, status);
     case.set_classname(clean(class));
     case.set_time(result.transcript.duration);
+    if result.outcome == Outcome::Passed {
+        // Of the others it stands with what went wrong, which every reader shows.
+        let told = plain(result, Room::REPORT);
+        if !told.is_empty() {
+            case.set_system_out(clean(&told));
+        }
+    }
     if !verdict.name.is_empty() {
         case.add_property(("description", clean(verdict.name).as_str()));
     }
@@ -216,36 +221,10 @@ fn details(verdict: Verdict<'_>) -> String {
         let _ = writeln!(text, "{hint}");
     }
     for line in &result.console {
-        let _ = writeln!(text, "console: {}", beginning(line));
+        let _ = writeln!(text, "console: {}", clip(line, MAX_LINE));
     }
-    for Turn { number, input, output, commentary, reasoning } in &result.turns {
-        let _ = writeln!(text, "turn {number} user: {}", beginning(input));
-        if !reasoning.is_empty() {
-            let _ = writeln!(text, "turn {number} why: {}", beginning(reasoning));
-        }
-        if !commentary.is_empty() {
-            let _ = writeln!(text, "turn {number} commentary: {}", beginning(commentary));
-        }
-        let calls = result.transcript.tool_calls.iter().filter(|call| call.turn == *number);
-        let calls: Vec<&str> = calls.map(|call| call.name.as_str()).take(MAX_CALLS).collect();
-        if !calls.is_empty() {
-            let _ = writeln!(text, "turn {number} tools: {}", calls.join(", "));
-        }
-        let _ = writeln!(text, "turn {number} agent: {}", beginning(output));
-    }
-    if result.turns.is_empty() {
-        let Transcript { response, commentary, .. } = &result.transcript;
-        if !commentary.is_empty() {
-            let _ = writeln!(text, "commentary: {}", beginning(commentary));
-        }
-        let _ = writeln!(text, "answer: {}", beginning(response));
-    }
+    text.push_str(&plain(result, Room::REPORT));
     text
-}
-
-/// As much of a text as people read.
-fn beginning(text: &str) -> &str {
-    text.char_indices().nth(MAX_ANSWER).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]
@@ -299,7 +278,10 @@ mod tests {
             cases.find(|case| case.attribute("name") == Some(name)).expect("a case")
         };
         let children = |name: &str| {
-            let nodes = case(name).children().filter(|node| node.is_element() && !node.has_tag_name("properties"));
+            let beside = ["properties", "system-out"];
+            let nodes = case(name)
+                .children()
+                .filter(|node| node.is_element() && !beside.iter().any(|name| node.has_tag_name(*name)));
             nodes.map(|node| node.tag_name().name().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(children("flaky"), ["flakyFailure", "flakyError"], "{text}");

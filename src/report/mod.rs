@@ -17,6 +17,7 @@ pub mod outline;
 pub mod repeats;
 #[cfg(test)]
 mod sample;
+pub mod steps;
 pub mod suite_result;
 mod words;
 
@@ -294,6 +295,26 @@ impl Shown {
         match Dialect::of(&verdict.case.suite) {
             Dialect::Contract => Self::Contract(console::Line::of(verdict)),
             Dialect::Framework => Self::Framework(console_framework::Entry::of(verdict, shows_answer)),
+        }
+    }
+}
+
+impl Shown {
+    /// The case by itself, as the summary has it.
+    #[must_use]
+    pub fn alone(&self, look: console::Look) -> String {
+        match self {
+            Self::Contract(line) => console::alone(line, look),
+            Self::Framework(entry) => console_framework::alone(entry, look),
+        }
+    }
+
+    /// What came of the case.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Contract(line) => line.outcome(),
+            Self::Framework(entry) => entry.outcome(),
         }
     }
 }

@@ -343,7 +343,7 @@ mod tests {
         let tally = |passed, failed| Tally { passed, failed, uncounted: 0 };
         let cases = [("a", tally(5, 0)), ("b\u{1b}[31m", tally(1, 4)), ("c", tally(4, 1))];
         let repeats = Repeats { cases: cases.map(|(id, tally)| (id.to_owned(), tally)).into() };
-        let look = Look { width: 80, colors: false };
+        let look = Look { width: 80, ..Look::PIPE };
         assert_eq!(
             summary(&repeats, look),
             "  Repetitions: 10/15 passed, 66.7 % (41.7 to 84.8 %)\n  3 cases: 1 stable, 1 mostly stable, 1 highly unstable\n  \

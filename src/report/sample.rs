@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conversation::{
-    AgentCard, Arguments, Cost, Fault, JsonText, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
+    AgentCard, Arguments, Cost, Fault, JsonText, Message, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
 };
 use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
@@ -158,6 +158,7 @@ pub(super) fn of_everything() -> (Run, Log) {
         Opinion { score: Some(0.25), replies: vec!["no way".to_owned()], votes: 3, agreeing: 2, console: Vec::new() };
     let mut worse = failed("The answer.");
     worse.transcript.commentary = "Let me look.".to_owned();
+    (worse.messages, worse.messages_count) = (vec![Message::user("What is <x>?")], 1);
     worse.error = Some("responseContains: expected \"x\"".to_owned());
     worse.assertions = vec![
         assertion("responseNonEmpty", Outcome::Passed, ""),

@@ -15,7 +15,7 @@ use super::jsonl::Assertion;
 use super::outline::{Outline, Place};
 use super::repeats::{Gated, Repeated};
 use super::{Report, Unwritable, Verdict, Written};
-use crate::conversation::{Arguments, Cost, Payload, ToolCall, ToolOutcome, Usage};
+use crate::conversation::{Arguments, Blob, Cost, Message, Part, Payload, Source, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::suite::Dialect;
 use crate::text::printable_json;
@@ -256,6 +256,9 @@ struct Case<'a> {
     repeat: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     assertions: Vec<Assertion<'a>>,
+    /// What the case itself sends: the last messages, if it has many. Not there: a dialogue, whose turns say it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<Asked<'a>>,
     total_turns: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     turns: Vec<Said<'a>>,
@@ -297,6 +300,64 @@ impl<'a> Earlier<'a> {
             blame: attempt.blame.map(Blame::name),
             error: attempt.error.as_deref(),
             duration_ms: whole_millis(attempt.duration),
+        }
+    }
+}
+
+/// A message that a case sends, as test files write it: its text, or a list of its parts; of files only what they are.
+#[derive(Serialize)]
+pub(super) struct Asked<'a> {
+    role: &'static str,
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    Parts(Vec<Piece<'a>>),
+}
+
+/// A part of a message.
+#[derive(Serialize)]
+struct Piece<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn of(message: &'a Message) -> Self {
+        let content = match message.parts.as_slice() {
+            [] => Content::Text(""),
+            [Part::Text(text)] => Content::Text(text),
+            parts => Content::Parts(parts.iter().map(Piece::of).collect()),
+        };
+        Self { role: message.role.name(), content }
+    }
+}
+
+impl<'a> Piece<'a> {
+    fn of(part: &'a Part) -> Self {
+        let of_text = |kind, text| Self { kind, text: Some(text), name: None, source: None };
+        match part {
+            Part::Text(text) => of_text("text", text),
+            Part::Reasoning(text) => of_text("reasoning", text),
+            Part::Data(json) => of_text("data", json.as_str()),
+            Part::Blob(Blob { media_type, name, source, .. }) => Self {
+                kind: media_type,
+                text: None,
+                name: Some(name.as_str()).filter(|name| !name.is_empty()),
+                source: match source {
+                    Source::Uri(uri) => Some(uri),
+                    Source::File(_) | Source::Content(_) => None,
+                },
+            },
         }
     }
 }
@@ -430,6 +491,7 @@ impl<'a> Case<'a> {
             } else {
                 Vec::new()
             },
+            messages: result.messages.iter().map(Asked::of).collect(),
             total_turns: result.total_turns,
             turns: result.turns.iter().map(Said::of).collect(),
             checkpoints: result

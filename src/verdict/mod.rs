@@ -8,7 +8,7 @@ pub mod gate;
 
 use std::time::Duration;
 
-use crate::conversation::{JsonText, Transcript, Usage};
+use crate::conversation::{JsonText, Message, Transcript, Usage};
 use crate::stats::Tally;
 
 /// What came of an assertion, or of a case.
@@ -306,6 +306,9 @@ pub struct CaseResult {
     pub checkpoints: Vec<CheckpointResult>,
     /// Number of messages that the case itself sends.
     pub messages_count: u32,
+    /// The last of them, as logs [keep](crate::conversation::kept) them. Empty: it is a dialogue, whose turns say it, it was not sent,
+    /// or the log is of an earlier version.
+    pub messages: Vec<Message>,
     /// The attempts before this one, in order.
     pub earlier: Vec<Attempt>,
     /// What the scripts of the case wrote to their consoles, a line each: its hooks, and itself if it is a test.
@@ -355,6 +358,7 @@ impl CaseResult {
             turns: Vec::new(),
             checkpoints: Vec::new(),
             messages_count: 0,
+            messages: Vec::new(),
             earlier: Vec::new(),
             console: Vec::new(),
             replayed: false,

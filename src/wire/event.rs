@@ -574,6 +574,7 @@ mod tests {
                 assertions: Vec::new(),
             }],
             messages_count: 2,
+            messages: vec![Message::user("hi"), Message::assistant("ho")],
             earlier: vec![Attempt {
                 outcome: Outcome::Errored,
                 cause: Some(Cause::Unreachable),

@@ -41,6 +41,7 @@ pub(super) fn case_result_to_proto(result: &CaseResult) -> pb::CaseFinished {
             })
             .collect(),
         messages_count: result.messages_count,
+        messages: result.messages.iter().map(message_to_proto).collect(),
         earlier: result.earlier.iter().map(attempt_to_proto).collect(),
         console: result.console.clone(),
         replayed: result.replayed,
@@ -147,6 +148,7 @@ pub(super) fn case_result_from_proto(finished: pb::CaseFinished) -> Result<CaseR
             })
             .collect::<Result<_, WireError>>()?,
         messages_count: finished.messages_count,
+        messages: finished.messages.into_iter().map(message_from_proto).collect(),
         earlier: finished.earlier.into_iter().map(attempt_from_proto).collect::<Result<_, _>>()?,
         console: finished.console,
         replayed: finished.replayed,

@@ -102,7 +102,8 @@ fn every_repetition_counts() {
     let agent = Script::new(|asked| Ok(if asked.before == 1 { "bad".to_owned() } else { "good".to_owned() })).start();
     let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--runs", "3", "-o", "r.jsonl", "-o", "r.xml"]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
-    for text in ["✓ [a] wavers", "✗ [a #2] wavers", "✓ [a #3] wavers", "  Total:   3 tests", "  Passed:  2"] {
+    let trouble = "→ #2: contains: expected \"good\" in the response, but it is not there";
+    for text in ["✗ [a 2/3] wavers", trouble, "    agent: bad\n", "  Total:   3 tests", "  Passed:  2"] {
         assert!(ended.stdout.contains(text), "{text}: {}", ended.stdout);
     }
     let repeats: Vec<u64> = lines(&place, "r.jsonl").iter().map(|line| line["repeat"].as_u64().unwrap_or(1)).collect();

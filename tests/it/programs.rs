@@ -217,6 +217,8 @@ fn what_people_see() {
   ✗ bad   about bad Nms
     → responseContains: expected 'bye' in response but not found
       the response is \"hello there\"
+      user: x
+      agent: hello there
       trace OF THE RUN
   ✓ odd Nms
     ⚠ no assertions

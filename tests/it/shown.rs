@@ -49,14 +49,11 @@ fn calls_carry_their_turn_in_every_report() {
         let why: Vec<_> = turns.as_array().unwrap().iter().map(|turn| &turn["reasoning"]).collect();
         assert_eq!(why, ["to begin", "go on"], "what the user thought stands beside what it said");
     }
-    assert!(
-        read("r.md").contains("- tools called: turn 1 `find`; turn 2 `book` (failed), `mail`\n"),
-        "{}",
-        read("r.md")
-    );
-    assert!(read("r.md").contains("user: second\nwhy: go on\nagent: booked\n"), "{}", read("r.md"));
-    let told = "turn 2 user: second\nturn 2 why: go on\nturn 2 tools: book, mail\nturn 2 agent: booked\n";
-    assert!(read("r.xml").contains(told), "{}", read("r.xml"));
+    let told = "turn 2 user: second\nturn 2 why: go on\nturn 2 → book\nturn 2 ← failed: full\nturn 2 → mail\nturn 2 ← ok\n\
+                turn 2 agent: booked\n";
+    for report in ["r.md", "r.xml"] {
+        assert!(read(report).contains(told), "{}", read(report));
+    }
     let page = read("r.html");
     for shown in ["mail</bdi></b>  <span class=\"dim\">turn 2</span>", "<i>why</i>", "go on"] {
         assert!(page.contains(shown), "{shown}: {page}");
@@ -123,4 +120,49 @@ fn a_message_shows_its_answer() {
     // Whoever asserts something wants to know what came of that.
     let ended = run(&place, &url, &["d.jsonl", "--run", "s"]);
     assert!(!ended.stdout.contains("found"), "{}", ended.stdout);
+}
+
+const SHOP: &str = r#"{"replies": [
+    {"on": "My order is old.", "events": [{"tool": {"name": "look", "params": {"order": 17}, "result": {"state": "delivered\u001b[2J"}, "ms": 5}}, {"text": "Sure!\u001b[31m\n\u202eDone."}]},
+    {"on": "*", "events": [{"text": "No."}]}]}"#;
+const REFUND: &str = r#"[{"id": "late", "description": "Late refunds are refused", "input": {"message": "My order is old."}, "expect": {"responseContains": ["policy"]}},
+    {"id": "fine", "description": "A plain no", "input": {"message": "Refund?"}, "expect": {"responseContains": ["No"]}}]"#;
+
+/// What was asked, called and answered stands with a case wherever it is told of, and no terminal obeys it.
+#[test]
+fn what_happened_stands_with_the_case() {
+    let place = Place::new();
+    let (_agent, url) = place.agent(SHOP);
+    place.write("refund.golden.json", REFUND);
+    let reports = ["-o", "r.json", "-o", "r.jsonl", "-o", "r.html", "-o", "r.md", "-o", "r.xml"];
+    let ended = place.run(&[&["run", "refund.golden.json", "-n", &url, "-q"], &reports[..]].concat());
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    let told = r#"      user: My order is old.
+      → look {"order": 17}
+      ← {"state": "delivered\u001b[2J"} (5 ms)
+      agent: Sure!\u{1b}[31m
+        \u{202e}Done.
+"#;
+    assert!(ended.stdout.contains(told), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("fine") && ended.stdout.contains("1/2 passed"), "{}", ended.stdout);
+    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+    let plain = "user: My order is old.\n→ look {\"order\": 17}\n← {\"state\": \"delivered\\u001b[2J\"} (5 ms)\n";
+    assert!(read("r.md").contains(plain), "{}", read("r.md"));
+    let xml = roxmltree_text(&read("r.xml"));
+    assert!(xml.contains(plain) && xml.contains("user: Refund?\nagent: No.\n"), "{xml}");
+    for name in ["r.json", "r.jsonl", "r.html", "r.md", "r.xml"] {
+        assert!(!read(name).contains(['\u{1b}', '\u{202e}']), "{name}");
+    }
+    let asked = serde_json::json!([{"role": "user", "content": "My order is old."}]);
+    assert_eq!(place.json("r.json")["cases"][0]["messages"], asked);
+    let line: serde_json::Value = serde_json::from_str(read("r.jsonl").lines().next().unwrap()).unwrap();
+    assert_eq!(line["messages"], asked);
+    let page = read("r.html");
+    assert!(page.contains("<h3>Question</h3>") && page.contains("<pre>Refund?</pre>"), "{page}");
+}
+
+/// The texts of a document, one after the other.
+fn roxmltree_text(xml: &str) -> String {
+    let document = roxmltree::Document::parse(xml).expect("XML");
+    document.descendants().filter_map(|node| node.text().filter(|_| node.is_element())).collect()
 }

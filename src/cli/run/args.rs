@@ -258,7 +258,7 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long)]
     pub(super) detach: bool,
 
-    /// Print nothing but the summary
+    /// Print nothing but the cases that did not pass, and the summary
     #[arg(short, long)]
     pub(super) quiet: bool,
 

@@ -4,8 +4,10 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::verbose::Verbose;
-use crate::cli::note;
+use crate::cli::{note, tell};
 use crate::event::{Payload, RunEvent};
+use crate::report::Shown;
+use crate::report::console::Look;
 use crate::text::{fit, printable};
 use crate::verdict::{Outcome, whole_millis};
 
@@ -97,6 +99,18 @@ impl<'a> Progress<'a> {
             let (_rows, columns) = Term::stderr().size();
             let room = usize::from(columns).saturating_sub(38 + counts.len());
             bar.set_message(format!("{counts}  {}", fit(&self.in_flight.join(" "), room)));
+        }
+    }
+
+    /// Shows a case that did not pass as soon as that is known: a run may take hours. Where nobody watches a bar, its line is there,
+    /// and the summary tells the rest.
+    pub(super) fn show(&self, shown: &Shown) {
+        if let How::Bar(bar) = &self.how
+            && matches!(shown.outcome(), Outcome::Failed | Outcome::Errored)
+        {
+            let width = usize::from(Term::stderr().size().1);
+            let look = Look { width, wraps: true, colors: console::colors_enabled_stderr(), is_brief: false };
+            bar.suspend(|| tell(&shown.alone(look)));
         }
     }
 

@@ -49,7 +49,9 @@ pub(super) async fn follow(
             return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
         };
         progress.take(&event);
-        lines.take(&event);
+        if let Some(shown) = lines.take(&event) {
+            progress.show(shown);
+        }
         match (&event.payload, &event.case) {
             (Payload::CaseFinished(result), Some(case)) if args.update_snapshots => answered.take(case, result),
             (Payload::RunFinished(run), _) => break (**run).clone(),

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use askama::Template;
 
 use super::text::{Fact, List, MAX_ANSWER, MAX_ITEMS, MAX_TEXT, Sign, Text, short};
-use crate::conversation::{Arguments, Payload, ToolCall, ToolOutcome};
-use crate::report::words::{all_assertions, is_bad, money, time, tokens, votes};
+use crate::conversation::{Arguments, Message, Payload, ToolCall, ToolOutcome};
+use crate::report::words::{all_assertions, cut, is_bad, money, time, tokens, votes};
 use crate::report::{Traced, Verdict, own_error};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
 
@@ -32,12 +32,24 @@ pub(super) struct Case<'a> {
     assertions: List<Assertion<'a>>,
     turns: List<Turn<'a>>,
     missing: Vec<(Text<'a>, bool)>,
+    /// What it sends: who speaks, and what.
+    messages: List<Sent>,
+    /// Messages before those.
+    before: usize,
     /// `None`: it is a dialogue, whose turns stand there, or it was not run.
     answer: Option<Text<'a>>,
     /// What was said before the answer.
     commentary: Text<'a>,
     calls: List<Call<'a>>,
     console: List<Text<'a>>,
+}
+
+/// A message that the case sends.
+struct Sent {
+    who: &'static str,
+    text: String,
+    /// Where it is cut.
+    note: Option<String>,
 }
 
 struct Earlier<'a> {
@@ -110,6 +122,8 @@ impl<'a> Case<'a> {
                 .map(|checkpoint| (Text::of(&checkpoint.id, MAX_TEXT), checkpoint.required))
                 .take(MAX_ITEMS)
                 .collect(),
+            before: (result.messages_count as usize).saturating_sub(result.messages.len()),
+            messages: List::of(result.messages.iter().map(Sent::of), MAX_ITEMS),
             answer: (!is_dialogue && result.outcome != Outcome::Skipped)
                 .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
             commentary: Text::of(&result.transcript.commentary, MAX_TEXT),
@@ -145,6 +159,14 @@ fn case_facts(verdict: Verdict<'_>) -> Vec<Fact<'_>> {
         facts.extend(usage.cost.map(|cost| ours("cost", money(cost))));
     }
     facts
+}
+
+impl Sent {
+    fn of(message: &Message) -> Self {
+        let text = message.shown();
+        let cut = cut(&text, MAX_ANSWER);
+        Self { who: message.role.name(), text: cut.text.to_owned(), note: cut.note() }
+    }
 }
 
 impl<'a> Earlier<'a> {

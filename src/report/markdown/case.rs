@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 
 use super::text::{MAX_ITEMS, MAX_REASON, MAX_SHORT, code, fence, in_html};
-use crate::report::words::{all_assertions, count, cut, is_bad, time, votes};
+use crate::report::steps::{Room, plain};
+use crate::report::words::{all_assertions, cut, is_bad, time, votes};
 use crate::report::{Verdict, attempts_note, own_error};
 use crate::verdict::{AssertionResult, Blame, CaseResult, Cause, Outcome};
 
-/// Most bytes of an answer or a dialogue.
+/// Most bytes of an answer or another message.
 const MAX_ANSWER: usize = 1_500;
+/// Most bytes of all that happened in a case.
+const MAX_TOLD: usize = 4_000;
 
 const fn sign(outcome: Outcome) -> &'static str {
     match outcome {
@@ -85,7 +88,6 @@ pub(super) fn details(verdict: Verdict<'_>) -> String {
     if !missing.is_empty() {
         line(format!("checkpoints not reached: {}", missing.join(", ")));
     }
-    tools_called(result).into_iter().for_each(&mut line);
     for warning in result.warning.iter().chain(&result.warnings).take(MAX_ITEMS) {
         line(format!("⚠️ {}", code(warning, MAX_SHORT)));
     }
@@ -97,27 +99,6 @@ pub(super) fn details(verdict: Verdict<'_>) -> String {
     text
 }
 
-/// The tools that were called; in a dialogue, turn by turn.
-fn tools_called(result: &CaseResult) -> Option<String> {
-    let calls = &result.transcript.tool_calls;
-    let has_turns = !result.turns.is_empty() && calls.iter().any(|call| call.turn > 0);
-    let (mut text, mut last) = (String::new(), 0);
-    for call in calls.iter().take(MAX_ITEMS) {
-        let failed = if call.success() == Some(false) { " (failed)" } else { "" };
-        let separator = match text.as_str() {
-            "" => "",
-            _ if has_turns && call.turn != last => "; ",
-            _ => ", ",
-        };
-        let turn = if has_turns && call.turn != last { format!("turn {} ", call.turn) } else { String::new() };
-        last = call.turn;
-        let _ = write!(text, "{separator}{turn}{}{failed}", code(&call.name, 80));
-    }
-    let rest = calls.len().saturating_sub(MAX_ITEMS);
-    let rest = if rest > 0 { format!(" … and {rest} more") } else { String::new() };
-    (!text.is_empty()).then(|| format!("tools called: {text}{rest}"))
-}
-
 fn line_of_labels(labels: &crate::suite::Labels) -> Option<String> {
     let named = [("difficulty", &labels.difficulty), ("bug", &labels.bug_ref), ("since", &labels.created_at)];
     let mut parts: Vec<String> =
@@ -126,42 +107,13 @@ fn line_of_labels(labels: &crate::suite::Labels) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// The beginning of the answer, or of a dialogue.
+/// What happened, as far as there is room: of a dialogue the last turns, for there it went wrong.
 fn said(result: &CaseResult) -> String {
-    if result.turns.is_empty() {
-        let commentary = cut(&result.transcript.commentary, MAX_REASON);
-        let commentary = match commentary.text {
-            "" => String::new(),
-            text => format!("- commentary before the answer: {}\n", code(text, MAX_REASON)),
-        };
-        let answer = cut(&result.transcript.response, MAX_ANSWER);
-        if answer.text.is_empty() {
-            return format!("{commentary}- there is no answer\n");
-        }
-        let note = answer.note().map(|note| format!("\n… {note}\n")).unwrap_or_default();
-        return format!("{commentary}\n{}{note}", fence(answer.text));
+    let told = plain(result, Room { text: MAX_ANSWER, value: 300, messages: 3, calls: MAX_ITEMS, turns: 3 });
+    if told.is_empty() {
+        return "- there is no answer\n".to_owned();
     }
-    let mut text = String::new();
-    let mut shown = 0;
-    for turn in &result.turns {
-        if text.len() > MAX_ANSWER {
-            break;
-        }
-        let said = [
-            ("user", &turn.input),
-            ("why", &turn.reasoning),
-            ("commentary", &turn.commentary),
-            ("agent", &turn.output),
-        ];
-        let is_said = |who: &str, words: &str| matches!(who, "user" | "agent") || !words.is_empty();
-        for (who, words) in said.into_iter().filter(|(who, words)| is_said(who, words)) {
-            let words = cut(words, MAX_ANSWER / 3);
-            let note = words.note().map(|note| format!(" … {note}")).unwrap_or_default();
-            let _ = writeln!(text, "{who}: {}{note}", words.text);
-        }
-        shown += 1;
-    }
-    let rest = result.turns.len() - shown;
-    let rest = if rest > 0 { format!("\n… and {}\n", count(rest, "more turn", "more turns")) } else { String::new() };
-    format!("\n{}{rest}", fence(&text))
+    let cut = cut(&told, MAX_TOLD);
+    let note = cut.note().map(|note| format!("\n… {note}\n")).unwrap_or_default();
+    format!("\n{}{note}", fence(cut.text))
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::bounded;
 use super::host::Host;
-use crate::conversation::{Failure, Transcript};
+use crate::conversation::{Failure, MAX_KEPT, Transcript, kept};
 use crate::event::CaseRef;
 use crate::json::Json;
 use crate::plan::PlannedCase;
@@ -56,7 +56,8 @@ pub(in crate::run) async fn before(
             let transcript = Transcript::default();
             let result = CaseResult::without_assertions(outcome, cause, blame, error, transcript);
             let messages_count = u32::try_from(loaded.case.messages.len()).unwrap_or(u32::MAX);
-            Err(CaseResult { messages_count, console, ..result })
+            let messages = kept(&loaded.case.messages, MAX_KEPT);
+            Err(CaseResult { messages_count, messages, console, ..result })
         }
     }
 }

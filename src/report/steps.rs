@@ -1,0 +1,263 @@
+//! What happened in a case, step by step: what it sent, the calls of tools, the answer; of a dialogue turn by turn.
+//!
+//! The console, reports of text and `forgectl show` tell the same steps and differ in how much of each they have room for.
+
+use super::words::{cut, time};
+use crate::conversation::{Arguments, Message, Payload, Role, ToolCall, ToolOutcome};
+use crate::text::printable_lines;
+use crate::verdict::{CaseResult, Outcome, Turn};
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Most bytes of a message or an answer.
+    pub text: usize,
+    /// Most bytes of arguments or a result.
+    pub value: usize,
+    /// Most messages of a history, the last ones.
+    pub messages: usize,
+    /// Most calls of a turn, the first ones.
+    pub calls: usize,
+    /// Most turns, the last ones: a dialogue that did not pass went wrong there.
+    pub turns: usize,
+}
+
+impl Room {
+    /// For everything.
+    pub const ALL: Self =
+        Self { text: usize::MAX, value: usize::MAX, messages: usize::MAX, calls: usize::MAX, turns: usize::MAX };
+    /// Below a case on the console.
+    pub const CONSOLE: Self = Self { text: 400, value: 160, messages: 3, calls: 10, turns: 1 };
+    /// With a case in a report that is text.
+    pub const REPORT: Self = Self { text: 4_000, value: 1_000, messages: 20, calls: 50, turns: 50 };
+}
+
+/// One step, safe to show: of somebody else's text what a terminal would obey is an escape, and line breaks are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its turn, in a case that has some; else 0.
+    pub turn: u32,
+    /// What kind of step it is.
+    pub kind: Kind,
+    /// Who speaks, or the call and its tool, as in `agent:` and `→ search`; or all that there is to say of it.
+    pub what: String,
+    /// What was said, given or given back.
+    pub text: String,
+    /// What stands behind the text, in our words: how much is left out, how long it took.
+    pub note: String,
+}
+
+/// What kind of step a [`Step`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something said to the agent.
+    Input,
+    /// A call of a tool, or what it gave back.
+    Tool,
+    /// A call of a tool that failed.
+    Failed,
+    /// Something the agent said.
+    Output,
+    /// Something that is told beside it: why a user said something, what is left out.
+    Aside,
+}
+
+impl Step {
+    fn new(turn: u32, kind: Kind, what: impl Into<String>, text: &str, most: usize) -> Self {
+        let cut = cut(text, most);
+        let note = cut.note().map(|note| format!("… {note}")).unwrap_or_default();
+        Self { turn, kind, what: what.into(), text: printable_lines(cut.text), note }
+    }
+
+    fn aside(turn: u32, what: impl Into<String>) -> Self {
+        Self::new(turn, Kind::Aside, what, "", 0)
+    }
+
+    /// The step as plain text, on one line unless its text has several.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        let turn = if self.turn > 0 { format!("turn {} ", self.turn) } else { String::new() };
+        let parts = [self.what.as_str(), &self.text, &self.note];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        turn + &parts.join(" ")
+    }
+}
+
+/// The steps of a case that was sent. Empty: it was not, and nothing is known of it.
+#[must_use]
+pub fn steps(result: &CaseResult, room: Room) -> Vec<Step> {
+    if result.turns.is_empty() {
+        return single(result, room);
+    }
+    let mut steps = Vec::new();
+    let before = result.turns.len().saturating_sub(room.turns);
+    if before > 0 {
+        let turns = if before == 1 { "turn" } else { "turns" };
+        steps.push(Step::aside(0, format!("… {before} {turns} before")));
+    }
+    for turn in &result.turns[before..] {
+        of_turn(result, turn, room, &mut steps);
+    }
+    // What was called in a turn that was not answered.
+    let last = result.turns.last().map_or(0, |turn| turn.number);
+    let open: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| call.turn > last).collect();
+    calls(&open, room, true, &mut steps);
+    steps
+}
+
+/// Of a case of one answer.
+fn single(result: &CaseResult, room: Room) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let messages = &result.messages;
+    let shown = &messages[messages.len().saturating_sub(room.messages)..];
+    let before = (result.messages_count as usize).saturating_sub(shown.len());
+    if before > 0 && !shown.is_empty() {
+        let noun = if before == 1 { "message" } else { "messages" };
+        steps.push(Step::aside(0, format!("… {before} {noun} before")));
+    }
+    steps.extend(shown.iter().map(|message| of_message(message, room)));
+    let all: Vec<&ToolCall> = result.transcript.tool_calls.iter().collect();
+    calls(&all, room, false, &mut steps);
+    said(0, &result.transcript.commentary, None, room, &mut steps);
+    let was_asked = result.total_turns > 0 || !messages.is_empty();
+    if (was_asked && result.outcome != Outcome::Skipped) || !result.transcript.response.is_empty() {
+        steps.push(answer(0, &result.transcript.response, room));
+    }
+    steps
+}
+
+fn of_message(message: &Message, room: Room) -> Step {
+    let (who, kind) = match message.role {
+        Role::System => ("system:", Kind::Input),
+        Role::User => ("user:", Kind::Input),
+        Role::Assistant => ("agent:", Kind::Output),
+        Role::Tool => ("tool:", Kind::Tool),
+    };
+    Step::new(0, kind, who, &message.shown(), room.text)
+}
+
+fn of_turn(result: &CaseResult, turn: &Turn, room: Room, steps: &mut Vec<Step>) {
+    steps.push(Step::new(turn.number, Kind::Input, "user:", &turn.input, room.text));
+    if !turn.reasoning.is_empty() {
+        steps.push(Step::new(turn.number, Kind::Aside, "why:", &turn.reasoning, room.text));
+    }
+    let own: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| call.turn == turn.number).collect();
+    calls(&own, room, true, steps);
+    said(turn.number, &turn.commentary, Some(&turn.output), room, steps);
+    let reached = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn == Some(turn.number));
+    steps.extend(
+        reached.map(|checkpoint| Step::new(turn.number, Kind::Aside, "checkpoint reached:", &checkpoint.id, room.text)),
+    );
+}
+
+/// What the agent said before its answer, and the answer.
+fn said(turn: u32, commentary: &str, output: Option<&str>, room: Room, steps: &mut Vec<Step>) {
+    if !commentary.is_empty() {
+        steps.push(Step::new(turn, Kind::Aside, "commentary:", commentary, room.text));
+    }
+    steps.extend(output.map(|output| answer(turn, output, room)));
+}
+
+fn answer(turn: u32, text: &str, room: Room) -> Step {
+    if text.is_empty() {
+        return Step::new(turn, Kind::Output, "agent: (no answer)", "", 0);
+    }
+    Step::new(turn, Kind::Output, "agent:", text, room.text)
+}
+
+fn calls(calls: &[&ToolCall], room: Room, has_turns: bool, steps: &mut Vec<Step>) {
+    for call in &calls[..calls.len().min(room.calls)] {
+        let turn = if has_turns { call.turn } else { 0 };
+        let (text, odd) = match &call.params {
+            Arguments::None => ("", ""),
+            Arguments::Given(Payload::Json(text)) => (text.as_str(), ""),
+            Arguments::Given(Payload::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
+            Arguments::Unknown(why) => (why.as_str(), "arguments that are not known: "),
+        };
+        let name = printable_lines(cut(&call.name, 200).text).replace('\n', " ");
+        steps.push(Step::new(turn, Kind::Tool, format!("→ {name}"), &format!("{odd}{text}"), room.value));
+        steps.push(given_back(turn, call, room));
+    }
+    let rest = calls.len().saturating_sub(room.calls);
+    if rest > 0 {
+        let noun = if rest == 1 { "call" } else { "calls" };
+        steps.push(Step::aside(0, format!("… {rest} more {noun}")));
+    }
+}
+
+/// What came of a call.
+fn given_back(turn: u32, call: &ToolCall, room: Room) -> Step {
+    let (kind, what, text) = match &call.outcome {
+        Some(ToolOutcome::Result(Some(Payload::Json(text)))) => (Kind::Tool, "←", text.as_str()),
+        Some(ToolOutcome::Result(Some(Payload::Malformed(text)))) => {
+            (Kind::Tool, "← a result that is no JSON:", text.as_str())
+        }
+        Some(ToolOutcome::Result(None)) => (Kind::Tool, "← ok", ""),
+        Some(ToolOutcome::Error(fault)) => (Kind::Failed, "← failed:", fault.message.as_str()),
+        Some(ToolOutcome::NotRun) => (Kind::Tool, "← not run", ""),
+        None => (Kind::Failed, "← no result", ""),
+    };
+    let mut step = Step::new(turn, kind, what, text, room.value);
+    if let Some(took) = call.duration {
+        let blank = if step.note.is_empty() { "" } else { " " };
+        step.note = format!("{}{blank}({})", step.note, time(took));
+    }
+    step
+}
+
+/// The steps as lines of text.
+#[must_use]
+pub fn plain(result: &CaseResult, room: Room) -> String {
+    steps(result, room).iter().map(|step| step.plain() + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::Fault;
+    use crate::report::sample;
+    use crate::verdict::Turn;
+
+    fn asked(question: &str, result: CaseResult) -> CaseResult {
+        CaseResult { messages: vec![Message::user(question)], messages_count: 1, total_turns: 1, ..result }
+    }
+
+    #[test]
+    fn a_case_is_told_in_the_order_in_which_it_went() {
+        let mut result = asked("refund?\u{1b}[31m", sample::failed("No."));
+        result.transcript.commentary = "Let me look.".to_owned();
+        result.transcript.tool_calls = vec![
+            sample::call("look", Some(ToolOutcome::Result(None))),
+            sample::call("book", Some(ToolOutcome::Error(Fault::message("no\nseats")))),
+            sample::call("odd", None),
+        ];
+        let told = "user: refund?\\u{1b}[31m\n→ look {\"id\":9007199254740993}\n← ok (120 ms)\n\
+                    → book {\"id\":9007199254740993}\n← failed: no\nseats (120 ms)\n\
+                    → odd {\"id\":9007199254740993}\n← no result (120 ms)\ncommentary: Let me look.\nagent: No.\n";
+        assert_eq!(plain(&result, Room::ALL), told);
+        let little = Room { value: 5, calls: 1, ..Room::ALL };
+        let told = "user: refund?\\u{1b}[31m\n→ look {\"id\" … 18 bytes more\n← ok (120 ms)\n… 2 more calls\n";
+        assert!(plain(&result, little).starts_with(told), "{}", plain(&result, little));
+    }
+
+    #[test]
+    fn of_a_history_the_end_is_told_and_of_a_dialogue_the_last_turn() {
+        let mut result = asked("last", sample::passed(""));
+        result.messages.insert(0, Message::assistant("before"));
+        result.messages_count = 7;
+        let told = "… 6 messages before\nuser: last\nagent: (no answer)\n";
+        assert_eq!(plain(&result, Room { messages: 1, ..Room::ALL }), told);
+        let turn = |number, input: &str| Turn { number, input: input.to_owned(), ..Turn::default() };
+        result.turns = vec![turn(1, "hi"), turn(2, "and?")];
+        result.transcript.tool_calls = (1..4).map(|turn| ToolCall { turn, ..sample::call("t", None) }).collect();
+        let told = "… 1 turn before\nturn 2 user: and?\nturn 2 → t {\"id\":9007199254740993}\nturn 2 ← no result (120 ms)\n\
+                    turn 2 agent: (no answer)\nturn 3 → t {\"id\":9007199254740993}\nturn 3 ← no result (120 ms)\n";
+        assert_eq!(plain(&result, Room::CONSOLE), told);
+    }
+
+    #[test]
+    fn what_was_not_sent_has_no_steps() {
+        let result = sample::errored("agent unreachable");
+        assert_eq!(plain(&result, Room::ALL), "");
+    }
+}
