@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::client::Client;
 use super::follow::Follower;
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, named, print};
 use crate::event::{Payload, Run, SuiteInfo};
 use crate::report::repeats;
 use crate::stats::{Tally, fisher};
@@ -23,11 +23,11 @@ const MAX_NAMED: usize = 50;
 
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
-    /// Id of the earlier run
+    /// The earlier run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
     #[arg(value_name = "BEFORE")]
     before: String,
 
-    /// Id of the later run
+    /// The later run, named in the same way
     #[arg(value_name = "NOW")]
     now: String,
 
@@ -100,8 +100,8 @@ type Cases = BTreeMap<(String, String), Came>;
 
 pub(super) async fn diff(daemon: Option<String>, args: DiffArgs) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
-    let (before, then) = read(&client, &args.before).await?;
-    let (now, today) = read(&client, &args.now).await?;
+    let (before, then) = read(&client, &named::run_id(&client, &args.before).await?).await?;
+    let (now, today) = read(&client, &named::run_id(&client, &args.now).await?).await?;
     client.close().await;
     let pairs = paired((&before, &then), (&now, &today));
     let then = then.into_iter().map(|((suite, id), came)| {

@@ -25,6 +25,10 @@ pub(super) struct Follower<'a> {
     client: &'a Client,
     run_id: String,
     detail: Detail,
+    /// Patterns of the ids of cases; none: all of them.
+    cases: Vec<String>,
+    /// Whether the log is read to the end of the run, which may lie ahead, and not only as far as it is.
+    follows: bool,
     after: u64,
     stream: Option<Streaming<WatchRunResponse>>,
     /// What came with the last response, and was not looked at yet.
@@ -39,11 +43,19 @@ impl<'a> Follower<'a> {
             client,
             run_id: run_id.to_owned(),
             detail,
+            cases: Vec::new(),
+            follows: true,
             after: 0,
             stream: None,
             received: VecDeque::new(),
             ended: false,
         }
+    }
+
+    /// The log as far as it is, of one case if one is named.
+    pub(super) fn so_far(self, case: Option<&str>) -> Self {
+        let cases = case.iter().map(|case| format!("^{}$", regex::escape(case))).collect();
+        Self { cases, follows: false, ..self }
     }
 
     /// The next event; `None` after the last one.
@@ -59,6 +71,7 @@ impl<'a> Follower<'a> {
                     self.ended = matches!(event.payload, Payload::RunFinished(_));
                     return Ok(Some(Arc::new(event)));
                 }
+                Ok(None) if !self.follows => return Ok(None),
                 Ok(None) => Status::unavailable("it ended the stream before the run was over"),
                 Err(status) => status,
             };
@@ -84,9 +97,9 @@ impl<'a> Follower<'a> {
             let request = WatchRunRequest {
                 run_id: self.run_id.clone(),
                 after_sequence: self.after,
-                follow: true,
+                follow: self.follows,
                 detail: self.detail.into(),
-                case_patterns: Vec::new(),
+                case_patterns: self.cases.clone(),
                 batches: true,
             };
             let mut runs = self.client.runs();

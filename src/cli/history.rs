@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::client::Client;
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, named, print};
 use crate::text::printable_json;
 use crate::wire::control as pb;
 
 #[derive(Debug, Args)]
 pub(super) struct HistoryArgs {
-    /// The run
+    /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
     run: String,
 
     /// The case
@@ -32,8 +32,8 @@ pub(super) struct HistoryArgs {
 
 pub(super) async fn history(daemon: Option<String>, args: HistoryArgs) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
-    let request =
-        pb::GetHistoryRequest { run_id: args.run, case_id: args.case, suite: args.suite, repeat: args.repeat };
+    let run_id = named::run_id(&client, &args.run).await?;
+    let request = pb::GetHistoryRequest { run_id, case_id: args.case, suite: args.suite, repeat: args.repeat };
     let doing = "reading the history";
     let mut cases = client.ask(doing, client.runs().get_history(request)).await?;
     // Opened when there is something to write: a wrong name leaves no empty file behind.

@@ -15,11 +15,14 @@ mod history;
 mod init;
 mod inputs;
 mod lines;
+mod named;
 mod proto;
+mod results;
 mod run;
 mod runs;
 mod scripts;
 mod seed;
+mod show;
 mod status;
 mod watch;
 
@@ -56,6 +59,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Print the events of a run as they happen, from its beginning
     Watch(watch::WatchArgs),
+    /// Show what happened in the cases of a run: what was said and called, and assertion by assertion
+    Show(show::ShowArgs),
     /// Judge what was recorded in a run by the assertions of today, without calling any agent
     Regrade(Box<run::regrade::RegradeArgs>),
     /// Show what came out differently in two runs, and whether that may be chance
@@ -104,6 +109,7 @@ pub async fn main() -> ExitCode {
         Command::Run(args) => Box::pin(run::run(daemon, *args)).await,
         Command::Regrade(args) => Box::pin(run::regrade::regrade(daemon, *args)).await,
         Command::Diff(args) => diff::diff(daemon, args).await,
+        Command::Show(args) => show::show(daemon, args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
         Command::Cases { command } => cases::cases(daemon, command).await,

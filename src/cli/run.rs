@@ -27,7 +27,7 @@ use super::client::Client;
 use super::inputs::Inputs;
 use super::lines::Lines;
 use super::seed::NamedSeed;
-use super::{CliError, Exit, note, print};
+use super::{CliError, Exit, named, note, print};
 use crate::bundle::Role;
 use crate::conversation::ToolMode;
 use crate::peer::target::{Target, speaks_http};
@@ -198,8 +198,12 @@ async fn run_on(
     }
     let cases = match &args.failed {
         None => args.recorded.as_deref().map(|run| previous::same(run, &inputs.suites)).unwrap_or_default(),
-        Some(run) => previous::not_passed(client, run, &inputs.suites).await?,
+        Some(run) => previous::not_passed(client, run, args.output_dir(), &inputs.suites).await?,
     };
+    let mut spec = asked(args, &inputs);
+    if let Some(replay) = &mut spec.replay {
+        replay.run_id = named::run_id(client, &replay.run_id).await?;
+    }
     // In a file: a bundle may be larger than memory.
     let mut packed = tempfile::tempfile()
         .map_err(|error| CliError::new(Exit::CouldNotRun, format!("cannot make a file for the bundle: {error}")))?;
@@ -207,7 +211,7 @@ async fn run_on(
         .bundle
         .pack(std::io::BufWriter::with_capacity(1 << 20, &mut packed))
         .map_err(|error| CliError::new(Exit::Usage, chain(&error)))?;
-    let spec = RunSpec { bundle, bundle_size, cases, ..asked(args, &inputs) };
+    let spec = RunSpec { bundle, bundle_size, cases, ..spec };
     if args.dry_run {
         return dry_run(args, inputs, &spec);
     }

@@ -11,7 +11,7 @@ use super::follow::Follower;
 use super::lines::Lines;
 use super::run::outputs::report;
 use super::run::read_run;
-use super::{CliError, Exit, look, note, print};
+use super::{CliError, Exit, look, named, note, print};
 use crate::event::Run;
 use crate::report::{repeats, summary};
 use crate::text::{printable, printable_json};
@@ -56,13 +56,13 @@ pub(super) enum RunsCommand {
     },
     /// Show a run; of one that is over, the summary that `run` printed
     Show {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
     },
     /// Write the results of a run that is over, as `run -o` does
     Report {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
 
@@ -77,25 +77,25 @@ pub(super) enum RunsCommand {
     },
     /// Cancel a run
     Cancel {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
     },
     /// Hold a run: cases in flight end, and no other starts until `resume`
     Pause {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
     },
     /// Let a run go on that was held
     Resume {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
     },
     /// Change a run while it goes on
     Set {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
 
@@ -105,7 +105,7 @@ pub(super) enum RunsCommand {
     },
     /// Remove a run that is over, with its log
     Rm {
-        /// Id of the run
+        /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
         #[arg(value_name = "RUN")]
         run_id: String,
     },
@@ -142,19 +142,28 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
             };
             list(&client, limit, &filter, json).await
         }
-        RunsCommand::Pause { run_id } => update(&client, &run_id, Some(true), None).await,
-        RunsCommand::Resume { run_id } => update(&client, &run_id, Some(false), None).await,
-        RunsCommand::Set { run_id, parallel } => update(&client, &run_id, None, Some(parallel)).await,
+        RunsCommand::Pause { run_id } => {
+            update(&client, &named::run_id(&client, &run_id).await?, Some(true), None).await
+        }
+        RunsCommand::Resume { run_id } => {
+            update(&client, &named::run_id(&client, &run_id).await?, Some(false), None).await
+        }
+        RunsCommand::Set { run_id, parallel } => {
+            update(&client, &named::run_id(&client, &run_id).await?, None, Some(parallel)).await
+        }
         RunsCommand::Rm { run_id } => {
-            let request = pb::DeleteRunRequest { run_id };
+            let request = pb::DeleteRunRequest { run_id: named::run_id(&client, &run_id).await? };
             client.ask("removing the run", client.runs().delete_run(request)).await?;
             Ok(Exit::Passed)
         }
         RunsCommand::Report { run_id, output, otlp_file } => {
-            report(&client, &run_id, &output, otlp_file.as_deref()).await.map(|()| Exit::Passed)
+            report(&client, &named::run_id(&client, &run_id).await?, &output, otlp_file.as_deref())
+                .await
+                .map(|()| Exit::Passed)
         }
-        RunsCommand::Show { run_id } => show(&client, &run_id).await,
+        RunsCommand::Show { run_id } => show(&client, &named::run_id(&client, &run_id).await?).await,
         RunsCommand::Cancel { run_id } => {
+            let run_id = named::run_id(&client, &run_id).await?;
             let request = pb::CancelRunRequest { run_id, reason: "forgectl runs cancel".to_owned() };
             let cancelled = client.ask("cancelling the run", client.runs().cancel_run(request)).await?;
             let run = read_run(cancelled.run)?;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::client::Client;
 use super::follow::Follower;
-use super::{CliError, Exit, print};
+use super::{CliError, Exit, named, print};
 use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, ToolOutcome};
 use crate::event::{Payload, RunEvent, Said};
 use crate::text::{fit, printable};
@@ -18,7 +18,7 @@ const MAX_TEXT: usize = 200;
 
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Id of the run
+    /// The run: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
     #[arg(value_name = "RUN")]
     run_id: String,
 
@@ -30,7 +30,8 @@ pub(super) struct WatchArgs {
 pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exit, CliError> {
     let client = Client::required(daemon).await?;
     let detail = if args.cases { Detail::Cases } else { Detail::Calls };
-    let mut follower = Follower::new(&client, &args.run_id, detail);
+    let run_id = named::run_id(&client, &args.run_id).await?;
+    let mut follower = Follower::new(&client, &run_id, detail);
     let mut tools = Tools::new();
     let mut exit = Exit::CouldNotRun;
     while let Some(event) = follower.next().await? {

@@ -1,5 +1,7 @@
 //! Messages as logs and reports keep them: without the contents of files, and not more than somebody may read.
 
+use std::fmt::Write as _;
+
 use super::{Blob, Message, Part, Source};
 
 /// Most bytes of texts that are kept of what a case sends.
@@ -70,7 +72,7 @@ impl Message {
                         Source::Uri(_) | Source::File(_) | Source::Content(_) => name,
                     };
                     let blank = if shown.is_empty() || shown.ends_with(char::is_whitespace) { "" } else { " " };
-                    shown.push_str(&format!("{blank}[{}]", format!("{media_type} {name}").trim()));
+                    let _ = write!(shown, "{blank}[{}]", format!("{media_type} {name}").trim());
                 }
                 Part::Reasoning(_) => {}
             }

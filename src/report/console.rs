@@ -492,7 +492,7 @@ mod tests {
             let id = if repeat > 1 { format!("a #{repeat}") } else { "a".to_owned() };
             Line { case: "a".to_owned(), repeat, ..line(&id, "about a", 100, outcome, error) }
         };
-        let mut lines = vec![
+        let mut lines = [
             of(1, Outcome::Passed, None),
             of(2, Outcome::Failed, Some("no")),
             of(3, Outcome::Failed, Some("never")),

@@ -19,6 +19,7 @@ pub mod repeats;
 mod sample;
 pub mod steps;
 pub mod suite_result;
+pub mod transcript;
 mod words;
 
 use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};

@@ -2,9 +2,13 @@
 //!
 //! The console, reports of text and `forgectl show` tell the same steps and differ in how much of each they have room for.
 
-use super::words::{cut, time};
-use crate::conversation::{Arguments, Message, Payload, Role, ToolCall, ToolOutcome};
-use crate::text::printable_lines;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::words::{cut, time, tokens};
+use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, Role, ToolCall, ToolOutcome};
+use crate::event::{Payload, RunEvent};
+use crate::text::{printable, printable_lines};
 use crate::verdict::{CaseResult, Outcome, Turn};
 
 /// How much is told.
@@ -86,8 +90,63 @@ impl Step {
 /// The steps of a case that was sent. Empty: it was not, and nothing is known of it.
 #[must_use]
 pub fn steps(result: &CaseResult, room: Room) -> Vec<Step> {
+    all_steps(result, room, &mut Notes::default())
+}
+
+/// The steps of a case, with what its log says between its calls.
+#[must_use]
+pub fn steps_of_log(result: &CaseResult, log: &[Arc<RunEvent>]) -> Vec<Step> {
+    all_steps(result, Room::ALL, &mut Notes::of(log, !result.turns.is_empty()))
+}
+
+/// What the agent and the model behind it said between calls, in order: the turn, how many calls of it came before, and the step.
+#[derive(Default)]
+struct Notes(VecDeque<(u32, usize, Step)>);
+
+impl Notes {
+    fn of(log: &[Arc<RunEvent>], has_turns: bool) -> Self {
+        let mut notes = VecDeque::new();
+        let (mut turn, mut calls) = (0, 0);
+        for event in log {
+            let Payload::Agent(agent) = &event.payload else { continue };
+            let of = if has_turns { event.turn } else { 0 };
+            if of != turn {
+                (turn, calls) = (of, 0);
+            }
+            match &agent.kind {
+                AgentEventKind::ToolStarted { .. } => calls += 1,
+                AgentEventKind::Log { level, message } => {
+                    let what = format!("log {}:", printable(cut(level, 40).text));
+                    notes.push_back((turn, calls, Step::new(turn, Kind::Aside, what, message, usize::MAX)));
+                }
+                AgentEventKind::ModelTurn(model) => {
+                    let facts = [
+                        model.model.clone(),
+                        model.usage.as_ref().and_then(tokens).unwrap_or_default(),
+                        model.duration.map(time).unwrap_or_default(),
+                        model.finish_reason.clone(),
+                    ];
+                    let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
+                    let what = format!("model turn {}:", model.index);
+                    notes.push_back((turn, calls, Step::new(turn, Kind::Aside, what, &facts.join(", "), usize::MAX)));
+                }
+                _ => {}
+            }
+        }
+        Self(notes)
+    }
+
+    /// Tells what stands before the next call of a turn, `calls` of which are told.
+    fn tell(&mut self, turn: u32, calls: usize, steps: &mut Vec<Step>) {
+        while let Some((_, _, step)) = self.0.pop_front_if(|(of, before, _)| *of == turn && *before <= calls) {
+            steps.push(step);
+        }
+    }
+}
+
+fn all_steps(result: &CaseResult, room: Room, notes: &mut Notes) -> Vec<Step> {
     if result.turns.is_empty() {
-        return single(result, room);
+        return single(result, room, notes);
     }
     let mut steps = Vec::new();
     let before = result.turns.len().saturating_sub(room.turns);
@@ -96,17 +155,17 @@ pub fn steps(result: &CaseResult, room: Room) -> Vec<Step> {
         steps.push(Step::aside(0, format!("… {before} {turns} before")));
     }
     for turn in &result.turns[before..] {
-        of_turn(result, turn, room, &mut steps);
+        of_turn(result, turn, room, notes, &mut steps);
     }
     // What was called in a turn that was not answered.
     let last = result.turns.last().map_or(0, |turn| turn.number);
     let open: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| call.turn > last).collect();
-    calls(&open, room, true, &mut steps);
+    calls(&open, last + 1, room, notes, &mut steps);
     steps
 }
 
 /// Of a case of one answer.
-fn single(result: &CaseResult, room: Room) -> Vec<Step> {
+fn single(result: &CaseResult, room: Room, notes: &mut Notes) -> Vec<Step> {
     let mut steps = Vec::new();
     let messages = &result.messages;
     let shown = &messages[messages.len().saturating_sub(room.messages)..];
@@ -117,7 +176,7 @@ fn single(result: &CaseResult, room: Room) -> Vec<Step> {
     }
     steps.extend(shown.iter().map(|message| of_message(message, room)));
     let all: Vec<&ToolCall> = result.transcript.tool_calls.iter().collect();
-    calls(&all, room, false, &mut steps);
+    calls(&all, 0, room, notes, &mut steps);
     said(0, &result.transcript.commentary, None, room, &mut steps);
     let was_asked = result.total_turns > 0 || !messages.is_empty();
     if (was_asked && result.outcome != Outcome::Skipped) || !result.transcript.response.is_empty() {
@@ -136,13 +195,13 @@ fn of_message(message: &Message, room: Room) -> Step {
     Step::new(0, kind, who, &message.shown(), room.text)
 }
 
-fn of_turn(result: &CaseResult, turn: &Turn, room: Room, steps: &mut Vec<Step>) {
+fn of_turn(result: &CaseResult, turn: &Turn, room: Room, notes: &mut Notes, steps: &mut Vec<Step>) {
     steps.push(Step::new(turn.number, Kind::Input, "user:", &turn.input, room.text));
     if !turn.reasoning.is_empty() {
         steps.push(Step::new(turn.number, Kind::Aside, "why:", &turn.reasoning, room.text));
     }
     let own: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| call.turn == turn.number).collect();
-    calls(&own, room, true, steps);
+    calls(&own, turn.number, room, notes, steps);
     said(turn.number, &turn.commentary, Some(&turn.output), room, steps);
     let reached = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn == Some(turn.number));
     steps.extend(
@@ -165,19 +224,21 @@ fn answer(turn: u32, text: &str, room: Room) -> Step {
     Step::new(turn, Kind::Output, "agent:", text, room.text)
 }
 
-fn calls(calls: &[&ToolCall], room: Room, has_turns: bool, steps: &mut Vec<Step>) {
-    for call in &calls[..calls.len().min(room.calls)] {
-        let turn = if has_turns { call.turn } else { 0 };
+/// The calls of a turn, and what was said between them; the turn is 0 in a case of one answer.
+fn calls(calls: &[&ToolCall], turn: u32, room: Room, notes: &mut Notes, steps: &mut Vec<Step>) {
+    for (before, call) in calls[..calls.len().min(room.calls)].iter().enumerate() {
+        notes.tell(turn, before, steps);
         let (text, odd) = match &call.params {
             Arguments::None => ("", ""),
-            Arguments::Given(Payload::Json(text)) => (text.as_str(), ""),
-            Arguments::Given(Payload::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
+            Arguments::Given(Json::Json(text)) => (text.as_str(), ""),
+            Arguments::Given(Json::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
             Arguments::Unknown(why) => (why.as_str(), "arguments that are not known: "),
         };
         let name = printable_lines(cut(&call.name, 200).text).replace('\n', " ");
         steps.push(Step::new(turn, Kind::Tool, format!("→ {name}"), &format!("{odd}{text}"), room.value));
         steps.push(given_back(turn, call, room));
     }
+    notes.tell(turn, usize::MAX, steps);
     let rest = calls.len().saturating_sub(room.calls);
     if rest > 0 {
         let noun = if rest == 1 { "call" } else { "calls" };
@@ -188,8 +249,8 @@ fn calls(calls: &[&ToolCall], room: Room, has_turns: bool, steps: &mut Vec<Step>
 /// What came of a call.
 fn given_back(turn: u32, call: &ToolCall, room: Room) -> Step {
     let (kind, what, text) = match &call.outcome {
-        Some(ToolOutcome::Result(Some(Payload::Json(text)))) => (Kind::Tool, "←", text.as_str()),
-        Some(ToolOutcome::Result(Some(Payload::Malformed(text)))) => {
+        Some(ToolOutcome::Result(Some(Json::Json(text)))) => (Kind::Tool, "←", text.as_str()),
+        Some(ToolOutcome::Result(Some(Json::Malformed(text)))) => {
             (Kind::Tool, "← a result that is no JSON:", text.as_str())
         }
         Some(ToolOutcome::Result(None)) => (Kind::Tool, "← ok", ""),
@@ -214,7 +275,7 @@ pub fn plain(result: &CaseResult, room: Room) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::Fault;
+    use crate::conversation::{AgentEvent, Fault, ModelTurn};
     use crate::report::sample;
     use crate::verdict::Turn;
 
@@ -253,6 +314,30 @@ mod tests {
         let told = "… 1 turn before\nturn 2 user: and?\nturn 2 → t {\"id\":9007199254740993}\nturn 2 ← no result (120 ms)\n\
                     turn 2 agent: (no answer)\nturn 3 → t {\"id\":9007199254740993}\nturn 3 ← no result (120 ms)\n";
         assert_eq!(plain(&result, Room::CONSOLE), told);
+    }
+
+    #[test]
+    fn what_the_agent_logs_stands_between_its_calls() {
+        let mut result = asked("q", sample::failed("No."));
+        result.transcript.tool_calls = vec![sample::call("a", None), sample::call("b", None)];
+        let event = |kind| {
+            let payload = Payload::Agent(AgentEvent { seq: 0, elapsed: None, kind });
+            let at = jiff::Timestamp::UNIX_EPOCH;
+            Arc::new(RunEvent { sequence: 1, at, case: None, turn: 1, payload })
+        };
+        let log = |message: &str| event(AgentEventKind::Log { level: "info".to_owned(), message: message.to_owned() });
+        let called = |name| {
+            let call = sample::call(name, None);
+            event(AgentEventKind::ToolStarted { call, awaits_result: false, model_turn: 1 })
+        };
+        let model = ModelTurn { index: 1, model: "m".to_owned(), ..ModelTurn::default() };
+        let events = [log("one\u{1b}"), called("a"), log("two"), called("b"), event(AgentEventKind::ModelTurn(model))];
+        let told: Vec<String> = steps_of_log(&result, &events).iter().map(Step::plain).collect();
+        let short: Vec<&str> = told.iter().map(|step| step.split(" {").next().unwrap_or_default()).collect();
+        let no = "← no result (120 ms)";
+        let end = ["model turn 1: m", "agent: No."];
+        assert_eq!(short[..7], ["user: q", "log info: one\\u{1b}", "→ a", no, "log info: two", "→ b", no][..]);
+        assert_eq!(short[7..], end);
     }
 
     #[test]

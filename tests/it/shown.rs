@@ -161,6 +161,125 @@ fn what_happened_stands_with_the_case() {
     assert!(page.contains("<h3>Question</h3>") && page.contains("<pre>Refund?</pre>"), "{page}");
 }
 
+/// A case in full, from what a daemon keeps: what was said, logged and called, and assertion by assertion.
+#[test]
+fn a_case_in_full() {
+    let place = Place::new();
+    let (_agent, url) = place.agent(SHOP);
+    let (_daemon, daemon) = place.daemon();
+    place.write("refund.golden.json", REFUND);
+    place.write(
+        "other.jsonl",
+        "{\"id\": \"o\", \"input\": \"x\", \"assertions\": [{\"type\": \"contains\", \"value\": \"No\"}]}\n",
+    );
+    let forge = |args: &[&str]| place.run(&[args, &["--daemon", &daemon]].concat());
+    let first = forge(&["run", "refund.golden.json", "-n", &url, "--label", "branch=a b", "-o", "r.json"]);
+    assert_eq!(first.code, Some(1), "{}{}", first.stdout, first.stderr);
+    let id = place.json("r.json")["runId"].as_str().expect("an id").to_owned();
+    assert_eq!(forge(&["run", "other.jsonl", "-n", &url]).code, Some(0));
+
+    let whole = forge(&["show", "last~1"]);
+    let millis = regex::Regex::new(r"· \d+ ms ·").unwrap();
+    let trace = regex::Regex::new(r"trace [0-9a-f]{32}").unwrap();
+    let shown = trace.replace_all(&millis.replace_all(&whole.stdout, "· N ms ·"), "trace OF THE RUN").into_owned();
+    let expected = r#"✗ late  Late refunds are refused
+  refund.golden.json · failed · N ms · cause assertion · blame agent
+
+  user: My order is old.
+  → look {"order": 17}
+  ← {"state": "delivered\u001b[2J"} (5 ms)
+  agent: Sure!\u{1b}[31m
+    \u{202e}Done.
+
+  ✗ responseContains
+    expected 'policy' in response but not found
+    the response is "Sure!\u{1b}[31m\n\u{202e}Done."
+
+  trace OF THE RUN
+"#;
+    assert_eq!(shown, expected, "{}", whole.stderr);
+    for name in [&*id, &id[..id.len() - 1], "last:refund", "last:refund.golden.json", "branch=a b"] {
+        assert_eq!(forge(&["show", name]).stdout, whole.stdout, "{name}");
+    }
+    let one = forge(&["show", "last:refund", "fine"]);
+    assert!(
+        one.stdout.starts_with("✓ fine  A plain no\n") && one.stdout.contains("  user: Refund?\n  agent: No.\n"),
+        "{}",
+        one.stdout
+    );
+    let json = forge(&["show", "last~1", "--json"]).stdout;
+    let line: serde_json::Value = serde_json::from_str(&json).expect("one line of JSON");
+    assert_eq!((&line["id"], &line["log"]), (&"late".into(), &serde_json::json!([])), "{json}");
+    assert_eq!(line["messages"][0]["content"], "My order is old.");
+    let none = forge(&["show", "last"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{}", none.stderr);
+    assert!(
+        none.stderr.contains("every case passed or was skipped") && none.stderr.contains("--all: o"),
+        "{}",
+        none.stderr
+    );
+
+    let newest = "the newest: ";
+    for (args, says) in [
+        (&["show", "last~2"][..], "there is no run \"last~2\": there are only 2 of that kind"),
+        (&["show", "zzz"], newest),
+        (&["watch", "zzz"], newest),
+        (&["diff", "last", "zzz"], newest),
+        (&["runs", "show", "branch=b"], newest),
+        (&["runs", "rm", "last:none"], newest),
+        (&["show", "last~x"], "\"last~x\" names no run"),
+        (&["show", &id[..3]], "several runs begin with"),
+        (&["show", "last", "nobody"], "has no such case \"nobody\"; its suites: other.jsonl"),
+        (&["show", "last", "o", "--attempt", "2"], "has no attempt 2"),
+        (&["run", "refund.golden.json", "-n", &url, "--failed", "zzz"], newest),
+        (&["run", "refund.golden.json", "-n", &url, "--baseline", "zzz", "--output-dir", "none"], newest),
+        (&["run", "refund.golden.json", "-n", &url, "--replay", "zzz"], newest),
+        (&["regrade", "zzz", "refund.golden.json"], newest),
+    ] {
+        let ended = forge(args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?} {}", ended.stderr);
+        let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.starts_with("⚠")).collect();
+        assert!(
+            lines.len() == 2 && lines[0].contains(says) && lines[1].starts_with("  hint: "),
+            "{args:?} {}",
+            ended.stderr
+        );
+    }
+    // The same names for what runs are compared with, taken up and played back.
+    let again = forge(&["run", "refund.golden.json", "-n", &url, "--failed", "last:refund"]);
+    assert!(again.stdout.contains("0/1 passed"), "{}{}", again.stdout, again.stderr);
+    let played = forge(&["run", "refund.golden.json", "-n", &url, "--replay", "branch=a b", "--baseline", &id[..13]]);
+    assert!(
+        played.stdout.contains("1/2 passed") && played.stdout.contains(&format!("baseline {id}")),
+        "{}{}",
+        played.stdout,
+        played.stderr
+    );
+}
+
+/// A daemon inside the process keeps no runs, but their results are there, and have the same names.
+#[test]
+fn results_have_the_names_of_their_runs() {
+    let place = Place::new();
+    let (_agent, url) = place.agent(SHOP);
+    place.write("refund.golden.json", REFUND);
+    assert_eq!(place.run(&["run", "refund.golden.json", "-n", &url]).code, Some(1));
+    let file =
+        std::fs::read_dir(place.path().join("evals/results")).expect("results").next().expect("one").expect("one");
+    let name = file.file_name().into_string().expect("text");
+    let id = name.split('.').nth(2).expect("an id");
+    for name in ["last", "last:refund", &id[..20], id] {
+        let ended = place.run(&["run", "refund.golden.json", "-n", &url, "--failed", name]);
+        assert!(ended.stdout.contains("0/1 passed"), "{name} {}{}", ended.stdout, ended.stderr);
+    }
+    let ended =
+        place.run(&["run", "refund.golden.json", "-n", &url, "--baseline", &id[..20], "--output-dir", "evals/results"]);
+    assert!(ended.stdout.contains(&format!("baseline {id}: 0 regressed")), "{}{}", ended.stdout, ended.stderr);
+    let ended = place.run(&["run", "refund.golden.json", "-n", &url, "--failed", "last~7"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("no result of that run in evals/results"), "{}", ended.stderr);
+}
+
 /// The texts of a document, one after the other.
 fn roxmltree_text(xml: &str) -> String {
     let document = roxmltree::Document::parse(xml).expect("XML");

@@ -169,7 +169,8 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "WORD")]
     pub(super) tag: Vec<String>,
 
-    /// Run only the cases that did not pass before: id of a run that the daemon keeps, or a result file
+    /// Run only the cases that did not pass in this run: the beginning of its id, last, last~1, last:SUITE, a label such as
+    /// branch=main, or a result file
     #[arg(long, value_name = "RUN")]
     pub(super) failed: Option<String>,
 
@@ -214,7 +215,8 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "SCRIPT", value_parser = ScriptRef::of_hook)]
     pub(super) after: Option<ScriptRef>,
 
-    /// Compare with an earlier result: the id of a run, `last` (same suites, same agent), or a result file
+    /// Compare with an earlier result: `last` (same suites, same agent), the beginning of the id of a run, last~1, last:SUITE, a
+    /// label such as branch=main, or a result file
     #[arg(long, value_name = "RUN")]
     pub(super) baseline: Option<String>,
 
@@ -229,7 +231,7 @@ pub(in crate::cli) struct RunArgs {
     pub(super) output: Vec<PathBuf>,
 
     /// Play back what agents and simulators answered in this run of the daemon, instead of calling them: what they were never asked
-    /// cannot be judged
+    /// cannot be judged; named as for --failed
     #[arg(long, value_name = "RUN", help_heading = "Replay")]
     pub(super) replay: Option<String>,
 

@@ -5,12 +5,13 @@
 //! [`identity`](crate::suite::identity). What only the client can see is whether the file of an earlier suite is still there: then it
 //! was not moved, and is no other suite of now.
 
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
 
 use super::{RunArgs, earlier, read_run};
 use crate::cli::client::Client;
 use crate::cli::inputs::is_there;
+use crate::cli::named::{Name, run_id};
+use crate::cli::results::{newest_first, of_run};
 use crate::cli::{CliError, Exit};
 use crate::event::SuiteInfo;
 use crate::json::{Json, Value, without_mark};
@@ -30,18 +31,20 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
     if name == "last" {
         return last(client, args, suites).await;
     }
-    if name.contains(['/', '.']) {
+    if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "json") {
         return Err(CliError::new(Exit::Usage, format!("--baseline {name}: there is no such file")));
     }
-    let of_run = newest_first(args.output_dir()).into_iter().filter_map(|path| Found::read(&path));
-    let found: Vec<Found> = of_run.filter(|found| found.baseline.run_id == name).collect();
+    let files = of_run(args.output_dir(), Name::parse(name)?);
+    let found: Vec<Found> = files.iter().filter_map(|path| Found::read(path)).collect();
     let text = if !found.is_empty() {
         together(&found)
     } else if client.is_embedded() {
         let message = format!("--baseline {name}: no result in {} is of that run", args.output_dir().display());
-        return Err(CliError::new(Exit::Usage, message).hint("name a result file, the id of a run, or last"));
+        return Err(CliError::new(Exit::Usage, message)
+            .hint("name a result file, the id of a run or its beginning, last, last~1 or last:SUITE"));
     } else {
-        let text = client.again(async || from_daemon(client, name, "").await).await?;
+        let run_id = run_id(client, name).await?;
+        let text = client.again(async || from_daemon(client, &run_id, "").await).await?;
         String::from_utf8(text)
             .map_err(|_| CliError::new(Exit::CouldNotRun, "the baseline of the daemon is no text"))?
     };
@@ -229,19 +232,6 @@ async fn whole(client: &Client, head: pb::Run) -> Result<pb::Run, CliError> {
 fn together(found: &[Found]) -> String {
     let texts: Vec<&str> = found.iter().map(|found| found.text.as_str()).collect();
     format!("{{\"suites\": [\n{}\n]}}", texts.join(",\n"))
-}
-
-fn newest_first(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|ending| ending == "json") {
-            let changed = entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            files.push((changed, path));
-        }
-    }
-    files.sort();
-    files.into_iter().rev().take(MOST_RESULTS).map(|(_, path)| path).collect()
 }
 
 /// The result of a run, or of one suite of it.

@@ -6,6 +6,8 @@ use std::path::Path;
 use super::earlier;
 use crate::cli::client::Client;
 use crate::cli::follow::Follower;
+use crate::cli::named::{Name, run_id};
+use crate::cli::results::of_run;
 use crate::cli::{CliError, Exit};
 use crate::event::{Payload, Run};
 use crate::json::{Json, Value, without_mark};
@@ -38,15 +40,27 @@ impl Earlier {
 pub(super) async fn not_passed(
     client: &Client,
     run: &str,
+    results: &Path,
     suites: &[Suite],
 ) -> Result<Vec<(String, String)>, CliError> {
     let all = if Path::new(run).is_file() {
         from_file(Path::new(run))?
     } else if client.is_embedded() {
-        return Err(CliError::new(Exit::Usage, format!("--failed {run}: there is no such file"))
-            .hint("a daemon inside this process keeps no runs: name a result file, or a daemon"));
+        let files = of_run(results, Name::parse(run)?);
+        if files.is_empty() {
+            let message =
+                format!("--failed {run}: there is no such file, and no result of that run in {}", results.display());
+            return Err(CliError::new(Exit::Usage, message).hint(
+                "a daemon inside this process keeps no runs: name a result file, the id of a run that has one, last or last~1, or a daemon",
+            ));
+        }
+        let mut suites = Vec::new();
+        for file in &files {
+            suites.extend(from_file(file)?);
+        }
+        suites
     } else {
-        from_daemon(client, run).await?
+        from_daemon(client, &run_id(client, run).await?).await?
     };
     let paths: Vec<&str> = all.iter().map(|suite| suite.path.as_str()).collect();
     let then: Vec<&Earlier> = earlier::may_be_of(&paths, suites).into_iter().map(|at| &all[at]).collect();

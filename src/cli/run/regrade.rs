@@ -6,12 +6,12 @@ use clap::Args;
 
 use super::{RunArgs, read_run, run};
 use crate::cli::client::Client;
-use crate::cli::{CliError, Exit, note};
+use crate::cli::{CliError, Exit, named, note};
 use crate::wire::control as pb;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RegradeArgs {
-    /// Id of the run whose recorded answers are judged
+    /// The run whose recorded answers are judged: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
     #[arg(value_name = "RUN")]
     run_id: String,
 
@@ -50,7 +50,7 @@ pub(in crate::cli) struct RegradeArgs {
 
 pub(in crate::cli) async fn regrade(daemon: Option<String>, args: RegradeArgs) -> Result<Exit, CliError> {
     let client = Client::required(daemon.clone()).await?;
-    let request = pb::GetRunRequest { run_id: args.run_id.clone() };
+    let request = pb::GetRunRequest { run_id: named::run_id(&client, &args.run_id).await? };
     let recorded = client.ask("asking for the run", client.runs().get_run(request)).await?;
     client.close().await;
     let recorded = read_run(recorded.run)?;
