@@ -12,7 +12,7 @@ use crate::plan::PlanError;
 use crate::store::StoreError;
 use crate::store::bundles::BundlesError;
 use crate::suite::error::SuiteErrors;
-use crate::text::chain;
+pub(super) use crate::text::chain;
 use crate::wire::value::WireError;
 
 /// Domain of the reasons.
