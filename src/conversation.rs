@@ -18,6 +18,7 @@ use jiff::Timestamp;
 pub use arguments::Arguments;
 pub use kept::{MAX_KEPT, kept};
 
+use crate::case::CaseRef;
 use crate::json::{Json, ParseError};
 
 /// JSON text exactly as a model or tool wrote it, known to be valid.
@@ -655,14 +656,8 @@ pub struct Invocation {
     pub agent_id: String,
     /// Run the call belongs to.
     pub run_id: String,
-    /// Path of the suite file.
-    pub suite: String,
-    /// Case in that file.
-    pub case_id: String,
-    /// Repetition of the case, from 1.
-    pub repeat: u32,
-    /// Try, from 1.
-    pub attempt: u32,
+    /// The case that it is part of.
+    pub case: CaseRef,
     /// Turn of the dialogue, from 1.
     pub turn: u32,
     /// Unique for case, turn and attempt: the agent must not do the work twice under one id.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::case::CaseRef;
 use crate::conversation::{
     AgentCard, AgentEvent, CancelReason, Failure, Fault, JsonText, Message, SpanEvidence, ToolMode, ToolOutcome, Usage,
 };
@@ -17,7 +18,7 @@ use crate::plan::RunSpec;
 use crate::suite::identity::Identity;
 use crate::suite::staleness::Staleness;
 use crate::suite::{Labels, ModeKind, Tier};
-use crate::trace::{Attempted, RunTrace};
+use crate::trace::RunTrace;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{CaseResult, Totals, Turn};
@@ -57,39 +58,6 @@ impl Draft {
         }
         RunEvent { sequence, at, case: self.case, turn: self.turn, payload: self.payload }
     }
-}
-
-/// Names a case of a run: ids are unique in a file only.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CaseRef {
-    /// Path of the suite file.
-    pub suite: Arc<str>,
-    /// Id of the case there.
-    pub case_id: Arc<str>,
-    /// Which repetition of the case, from 1.
-    pub repeat: u32,
-    /// Which try this is, from 1.
-    pub attempt: u32,
-}
-
-impl CaseRef {
-    /// Its name among the spans of the run.
-    #[must_use]
-    pub fn attempted(&self) -> Attempted<'_> {
-        (&self.suite, &self.case_id, self.repeat, self.attempt)
-    }
-
-    /// What people call it: its id, and the repetition from the second on.
-    #[must_use]
-    pub fn label(&self) -> String {
-        case_label(&self.case_id, self.repeat)
-    }
-}
-
-/// What people call a case: its id, and the repetition from the second on.
-#[must_use]
-pub fn case_label(case_id: &str, repeat: u32) -> String {
-    if repeat > 1 { format!("{case_id} #{repeat}") } else { case_id.to_owned() }
 }
 
 /// What a [`RunEvent`] says.

@@ -15,6 +15,7 @@ pub mod text;
 pub mod limits;
 pub mod work;
 pub mod json;
+pub mod case;
 pub mod trace;
 pub mod conversation;
 pub mod usage;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use regex::{RegexBuilder, RegexSet, RegexSetBuilder};
 
+use crate::case::CaseKey;
 use crate::conversation::ToolMode;
 use crate::limits::{CASE_PATTERN_BYTES, CASE_PATTERNS};
 use crate::suite::cases::{Head, LoadError};
@@ -207,6 +208,13 @@ impl PlannedCase {
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.suite.cases[self.index]
+    }
+
+    /// Names it.
+    #[must_use]
+    pub fn key(&self) -> CaseKey {
+        let (suite, case_id) = (self.suite.path.as_str().into(), self.head().id.as_str().into());
+        CaseKey { suite, case_id, repeat: self.repeat }
     }
 
     /// The whole case; see [`Suite::load`].

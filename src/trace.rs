@@ -7,6 +7,8 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::case::CaseRef;
+
 /// Longest `tracestate` that is passed on, in bytes: as much as W3C Trace Context asks for.
 const MAX_TRACESTATE: usize = 512;
 /// Longest `baggage` of somebody else that is passed on, in bytes: half of what W3C Baggage asks for, as ours comes behind it.
@@ -198,9 +200,6 @@ pub struct RunTrace {
     pub parent: Option<TraceParent>,
 }
 
-/// Names an attempt at a case: suite, id, repetition, attempt.
-pub type Attempted<'a> = (&'a str, &'a str, u32, u32);
-
 impl RunTrace {
     /// The trace of a run: the one that it joins, else one of its own.
     #[must_use]
@@ -217,15 +216,15 @@ impl RunTrace {
 
     /// The span of an attempt at a case.
     #[must_use]
-    pub fn case(&self, (suite, id, repeat, attempt): Attempted<'_>) -> SpanId {
-        SpanId::of(&["case", &self.run_id, suite, id, &repeat.to_string(), &attempt.to_string()])
+    pub fn case(&self, CaseRef { suite, case_id, repeat, attempt }: &CaseRef) -> SpanId {
+        SpanId::of(&["case", &self.run_id, suite, case_id, &repeat.to_string(), &attempt.to_string()])
     }
 
     /// The span of a turn of a dialogue.
     #[must_use]
-    pub fn turn(&self, (suite, id, repeat, attempt): Attempted<'_>, turn: u32) -> SpanId {
+    pub fn turn(&self, CaseRef { suite, case_id, repeat, attempt }: &CaseRef, turn: u32) -> SpanId {
         let (repeat, attempt, turn) = (repeat.to_string(), attempt.to_string(), turn.to_string());
-        SpanId::of(&["turn", &self.run_id, suite, id, &repeat, &attempt, &turn])
+        SpanId::of(&["turn", &self.run_id, suite, case_id, &repeat, &attempt, &turn])
     }
 
     /// What whoever works below a span of the run is told. The run, the case and the id of the call stand in the baggage, so that spans
@@ -356,12 +355,13 @@ mod tests {
     fn a_run_is_a_tree_with_ids_of_its_own() {
         let trace = RunTrace::new("0192f0c1-2d3e-7a4b-8c5d-6e7f8091a2b3", None);
         assert_eq!(trace.trace_id.to_string(), "0192f0c12d3e7a4b8c5d6e7f8091a2b3");
-        let case = ("s.json", "a", 1, 1);
+        let attempt = |repeat, attempt| CaseRef { suite: "s.json".into(), case_id: "a".into(), repeat, attempt };
+        let case = &attempt(1, 1);
         let ids = [
             trace.run(),
             trace.case(case),
-            trace.case(("s.json", "a", 1, 2)),
-            trace.case(("s.json", "a", 2, 1)),
+            trace.case(&attempt(1, 2)),
+            trace.case(&attempt(2, 1)),
             trace.turn(case, 1),
             trace.turn(case, 2),
             SpanId::of_call("i"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use forge::case::CaseRef;
 use forge::conversation::{Invocation, Message, ToolMode};
 use forge::trace::TraceHeaders;
 use forge::wire::agent::agent_endpoint_client::AgentEndpointClient;
@@ -86,10 +87,7 @@ fn invocation(number: usize) -> Invocation {
     Invocation {
         agent_id: "agent".to_owned(),
         run_id: "0192d8f0-0000-7000-8000-000000000000".to_owned(),
-        suite: "suite.jsonl".to_owned(),
-        case_id: format!("c{number}"),
-        repeat: 1,
-        attempt: 1,
+        case: CaseRef { suite: "suite.jsonl".into(), case_id: format!("c{number}").into(), repeat: 1, attempt: 1 },
         turn: 1,
         invocation_id: uuid::Uuid::new_v4().to_string(),
         conversation_id: uuid::Uuid::new_v4().to_string(),

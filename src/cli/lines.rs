@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::case::{CaseKey, CaseName};
 use crate::event::{Payload, RunEvent};
 use crate::report::{Shown, Tracing, Verdict};
 use crate::stats::{Repeats, Tally};
@@ -13,10 +14,10 @@ use crate::suite::Labels;
 pub(super) struct Lines {
     /// Path of the suite of each case.
     cases: Vec<(Arc<str>, Line)>,
-    /// Cases without a verdict: place in `cases` by suite, id and repetition.
-    open: HashMap<(Arc<str>, Arc<str>, u32), usize>,
-    /// What the repetitions say of cases that have several: place in `repeats` by suite and id.
-    repeated: HashMap<(Arc<str>, Arc<str>), usize>,
+    /// Cases without a verdict: place in `cases`.
+    open: HashMap<CaseKey, usize>,
+    /// What the repetitions say of cases that have several: place in `repeats`.
+    repeated: HashMap<CaseName, usize>,
     repeats: Vec<(Arc<str>, String, Tally)>,
     tracing: Option<Tracing>,
     /// The suites whose answers are shown.
@@ -48,20 +49,20 @@ impl Lines {
                 let suite = self.cases.last().map(|(suite, _)| suite).filter(|suite| **suite == case.suite);
                 let suite = Arc::clone(suite.unwrap_or(&case.suite));
                 if case.repeat == 2 {
-                    self.repeated.insert((Arc::clone(&suite), Arc::clone(&case.case_id)), self.repeats.len());
+                    let name = CaseName { suite: Arc::clone(&suite), ..case.name() };
+                    self.repeated.insert(name, self.repeats.len());
                     self.repeats.push((Arc::clone(&suite), case.case_id.to_string(), Tally::default()));
                 }
-                let key = (Arc::clone(&suite), Arc::clone(&case.case_id), case.repeat);
+                let key = CaseKey { suite: Arc::clone(&suite), ..case.key() };
                 self.open.insert(key, self.cases.len());
                 self.cases.push((suite, Line::Open(name.clone(), labels.clone())));
             }
             Payload::CaseFinished(result) => {
-                let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
-                let repeated = self.repeated.get(&(Arc::clone(&case.suite), Arc::clone(&case.case_id)));
+                let repeated = self.repeated.get(&case.name());
                 if let Some((.., tally)) = repeated.and_then(|place| self.repeats.get_mut(*place)) {
                     tally.add(result.tally());
                 }
-                let place = self.open.remove(&key).and_then(|place| self.cases.get_mut(place));
+                let place = self.open.remove(&case.key()).and_then(|place| self.cases.get_mut(place));
                 if let Some((_, line)) = place
                     && let Line::Open(name, labels) = line
                 {

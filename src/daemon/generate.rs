@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::manager::Manager;
 use super::status::{of_directory, of_generator, of_wire};
+use crate::case::CaseRef;
 use crate::conversation::Payload;
 use crate::peer::agent::Agent;
 use crate::peer::generator::Wanted;
@@ -113,11 +114,9 @@ async fn ask(
     let wanted = Wanted { target: card, ..wanted };
     let belongs = Belongs {
         run_id: String::new(),
-        suite: String::new(),
-        case_id: String::new(),
-        repeat: 1,
+        // It is no case that asks.
+        case: CaseRef { suite: "".into(), case_id: "".into(), repeat: 1, attempt: 1 },
         turn: 0,
-        attempt: 1,
         deadline,
         request_id: uuid::Uuid::new_v4().to_string(),
         trace: TraceHeaders::default(),

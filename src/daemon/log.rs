@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::observer::Observer;
+use crate::case::CaseRef;
 use crate::conversation::{Fault, FaultOrigin};
-use crate::event::{CaseRef, Draft, Payload, Run, RunEvent, State};
+use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::limits::{BATCH_BYTES, WAITING_EVENTS};
 use crate::plan::Replay;
 use crate::run::replay::{Evidence, Index};

@@ -97,6 +97,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::case::CaseRef;
     use crate::conversation::ToolMode;
     use crate::json::Json;
     use crate::suite::stub::read_all;
@@ -123,14 +124,15 @@ mod tests {
         assert_ne!(text(&other), text(&before));
     }
 
+    fn case(number: u32) -> CaseRef {
+        CaseRef { suite: "s".into(), case_id: number.to_string().into(), repeat: number, attempt: number }
+    }
+
     fn invocation() -> Invocation {
         Invocation {
             agent_id: "a".to_owned(),
             run_id: "r".to_owned(),
-            suite: "s".to_owned(),
-            case_id: "c".to_owned(),
-            repeat: 1,
-            attempt: 1,
+            case: case(1),
             turn: 1,
             invocation_id: "i".to_owned(),
             conversation_id: "v".to_owned(),
@@ -149,9 +151,7 @@ mod tests {
         let digest = digest_of_call(&invocation(), Some(&weather));
         let same = Invocation {
             run_id: "other".to_owned(),
-            case_id: "other".to_owned(),
-            repeat: 7,
-            attempt: 2,
+            case: case(2),
             invocation_id: "other".to_owned(),
             budget: Duration::from_mins(1),
             ..invocation()

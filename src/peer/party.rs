@@ -17,11 +17,11 @@ use super::output::Outputs;
 use super::plain::{Spoken, Verdict, input_in, verdict_in};
 use super::status::{find, was_not_delivered};
 use super::target::Target;
+use crate::case::CaseRef;
 use crate::conversation::party::{Input, Judgement, NextInput, Vote};
 use crate::conversation::{
     Arguments, Exchange, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript,
 };
-use crate::event::CaseRef;
 use crate::json::{Json, write_string};
 use crate::trace::{RunTrace, SpanId, TraceHeaders};
 use crate::wire::agent as pb;
@@ -41,16 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Belongs {
     /// The run.
     pub run_id: String,
-    /// Path of the suite file.
-    pub suite: String,
-    /// The case there.
-    pub case_id: String,
-    /// Repetition of the case, from 1.
-    pub repeat: u32,
+    /// The case.
+    pub case: CaseRef,
     /// Turn of the dialogue, from 1.
     pub turn: u32,
-    /// Which try of the case this is, from 1.
-    pub attempt: u32,
     /// When the time of the case is up.
     pub deadline: Instant,
     /// Id of the question, unlike that of every other one.
@@ -67,11 +61,8 @@ impl Belongs {
     pub fn to_case(run_id: &str, case: &CaseRef, turn: u32, deadline: Instant, outputs: &Outputs) -> Self {
         Self {
             run_id: run_id.to_owned(),
-            suite: case.suite.to_string(),
-            case_id: case.case_id.to_string(),
-            repeat: case.repeat,
+            case: case.clone(),
             turn,
-            attempt: case.attempt,
             deadline,
             request_id: String::new(),
             trace: TraceHeaders::default(),
@@ -83,7 +74,7 @@ impl Belongs {
     #[must_use]
     pub fn asking(&self, trace: &RunTrace) -> Self {
         let request_id = uuid::Uuid::new_v4().to_string();
-        let trace = trace.headers(SpanId::of_call(&request_id), Some((&self.case_id, &request_id)));
+        let trace = trace.headers(SpanId::of_call(&request_id), Some((&self.case.case_id, &request_id)));
         Self { request_id, trace, ..self.clone() }
     }
 }
@@ -166,11 +157,11 @@ impl Agent {
         pb::CallContext {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
-            suite: belongs.suite.clone(),
-            case_id: belongs.case_id.clone(),
-            repeat: belongs.repeat,
+            suite: belongs.case.suite.to_string(),
+            case_id: belongs.case.case_id.to_string(),
+            repeat: belongs.case.repeat,
             turn: belongs.turn,
-            attempt: belongs.attempt,
+            attempt: belongs.case.attempt,
             request_id: belongs.request_id.clone(),
             budget: Some(duration_to_proto(left(belongs))),
             trace_context: trace_to_proto(&belongs.trace),
@@ -209,10 +200,7 @@ impl Agent {
         let invocation = Invocation {
             agent_id: self.id_to_call(),
             run_id: belongs.run_id.clone(),
-            suite: belongs.suite.clone(),
-            case_id: belongs.case_id.clone(),
-            repeat: belongs.repeat,
-            attempt: belongs.attempt,
+            case: belongs.case.clone(),
             turn: belongs.turn,
             invocation_id: belongs.request_id.clone(),
             conversation_id: uuid::Uuid::new_v4().to_string(),

@@ -283,8 +283,8 @@ struct Checkpoint<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::CaseRef;
     use crate::conversation::{JsonText, Transcript};
-    use crate::event::CaseRef;
     use crate::suite::Labels;
     use crate::verdict::{CaseResult, CheckpointResult};
 

@@ -22,7 +22,8 @@ pub mod suite_result;
 pub mod transcript;
 mod words;
 
-use crate::event::{CaseRef, Payload, Run, RunEvent, SuiteInfo};
+use crate::case::CaseRef;
+use crate::event::{Payload, Run, RunEvent, SuiteInfo};
 use crate::suite::{Dialect, Labels};
 use crate::text::printable;
 use crate::trace::{RunTrace, SpanId, link};
@@ -78,7 +79,7 @@ impl Tracing {
     /// Where an attempt at a case is found.
     #[must_use]
     pub fn case(&self, case: &CaseRef) -> Traced {
-        self.traced(self.trace.case(case.attempted()))
+        self.traced(self.trace.case(case))
     }
 
     fn traced(&self, span: SpanId) -> Traced {

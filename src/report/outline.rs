@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::event::{Payload, Run, RunEvent, SuiteInfo, case_label};
+use crate::case::case_label;
+use crate::event::{Payload, Run, RunEvent, SuiteInfo};
 use crate::stats::{Repeats, Tally};
 use crate::verdict::{Outcome, Totals};
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use std::time::Duration;
 
+use crate::case::CaseRef;
 use crate::conversation::{
     AgentCard, Arguments, Cost, Fault, JsonText, Message, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
 };
-use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
+use crate::event::{Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
 use crate::stats::Tally;
 use crate::suite::staleness::{Staleness, StalenessWarning};

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::shared::Shared;
+use crate::case::CaseRef;
 use crate::conversation::Usage;
-use crate::event::{Asked, CaseRef, PartyRole, PartySaid, Payload, Said};
+use crate::event::{Asked, PartyRole, PartySaid, Payload, Said};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::party::Belongs;

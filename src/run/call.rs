@@ -14,10 +14,11 @@ use super::shared::{Callee, Shared};
 use super::stubbed::stub_for;
 use super::time::{Time, undecided};
 use super::traced::for_traces;
+use crate::case::CaseRef;
 use crate::conversation::{
     AgentEvent, AgentEventKind, CancelReason, Exchange, Failure, Fault, FaultOrigin, Invocation,
 };
-use crate::event::{CallEnd, CaseRef, Payload};
+use crate::event::{CallEnd, Payload};
 use crate::peer::call::{
     Absence, CallState, Closing, Ending, Frame, Heard, Line, NotOpened, Opening, Refusal, Start, Step, ToolResult,
 };
@@ -286,7 +287,7 @@ async fn open(call: &Call<'_>, time: &Time, state: &CallState) -> Result<Line, U
 async fn start(call: &Call<'_>, time: &Time) -> Result<Start, Ending> {
     let Call { invocation, callee, shared, .. } = call;
     let span = SpanId::of_call(&invocation.invocation_id);
-    let headers = shared.trace.headers(span, Some((&invocation.case_id, &invocation.invocation_id)));
+    let headers = shared.trace.headers(span, Some((&invocation.case.case_id, &invocation.invocation_id)));
     let bytes = invocation.options.as_ref().map_or(0, |options| options.as_str().len());
     let limit = callee.description.max_message_bytes.unwrap_or(DEFAULT_MESSAGE_LIMIT);
     let asked = invocation.clone();

@@ -12,13 +12,13 @@ use super::dynamic;
 use super::gate::GateWatch;
 use super::judging::{Cost, judged};
 use super::loaded::{Drive, Loaded, Started, load};
-use super::resume::key_of;
 use super::script::{hooks, test};
 use super::shared::Shared;
+use crate::case::CaseRef;
 use crate::check::framework::{Replies, Reply, questions};
 use crate::check::{self, Context};
 use crate::conversation::{CancelReason, Exchange, Failure, Invocation, ToolMode, Transcript, large_contents};
-use crate::event::{CaseRef, Payload};
+use crate::event::Payload;
 use crate::peer::backoff::Backoff;
 use crate::peer::party::Belongs;
 use crate::peer::status::STAND_IN;
@@ -60,7 +60,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
     }
     let mut backoff = Backoff::new();
     // What a daemon that is gone has tried in vain counts, too.
-    let mut earlier = shared.begun.get(&key_of(planned)).map(|begun| begun.earlier.clone()).unwrap_or_default();
+    let mut earlier = shared.begun.get(&planned.key()).map(|begun| begun.earlier.clone()).unwrap_or_default();
     for attempt in &earlier {
         retries.use_up(attempt.outcome);
     }
@@ -165,10 +165,7 @@ async fn standard(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started:
     let invocation = Invocation {
         agent_id: shared.callee.agent_id(),
         run_id: shared.run_id.clone(),
-        suite: loaded.suite.path.clone(),
-        case_id: case.id.clone(),
-        repeat: case_ref.repeat,
-        attempt: case_ref.attempt,
+        case: case_ref.clone(),
         turn: 1,
         invocation_id: started.invocation_id.clone(),
         // Each case is a conversation of its own, whatever its id.

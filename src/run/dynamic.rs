@@ -301,10 +301,7 @@ async fn invoke(
     let invocation = Invocation {
         agent_id: shared.callee.agent_id(),
         run_id: shared.run_id.clone(),
-        suite: case.loaded.suite.path.clone(),
-        case_id: case.case_ref.case_id.to_string(),
-        repeat: case.case_ref.repeat,
-        attempt: case.case_ref.attempt,
+        case: case.case_ref.clone(),
         turn,
         // The first call is the one that the log announced.
         invocation_id: if turn == 1 { case.started.invocation_id.clone() } else { Uuid::new_v4().to_string() },

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::resume::{Done, key_of};
-use crate::event::CaseRef;
+use super::resume::Done;
+use crate::case::{CaseName, CaseRef};
 use crate::plan::{Plan, PlannedCase};
-use crate::suite::Suite;
 use crate::verdict::baseline::Baseline;
 use crate::verdict::gate::{CaseTally, Gate, GateResult, is_decided, judge};
 use crate::verdict::{CaseResult, Outcome};
@@ -25,8 +24,8 @@ pub(super) struct GateWatch {
 struct Inner {
     /// In the order of the plan.
     cases: Vec<CaseTally>,
-    /// Place in `cases` by suite and id.
-    places: HashMap<(Arc<str>, Arc<str>), usize>,
+    /// Place in `cases`.
+    places: HashMap<CaseName, usize>,
     /// Executions that have to end before the answer is looked for again.
     pause: usize,
     executions: usize,
@@ -55,7 +54,7 @@ impl GateWatch {
             for planned in plan.cases.iter().filter(|planned| Arc::ptr_eq(&planned.suite, suite)) {
                 let case = inner.case(planned, plan.suites.len() > 1);
                 case.before = before.get(planned.head().id.as_str()).copied();
-                match done.finished.get(&key_of(planned)) {
+                match done.finished.get(&planned.key()) {
                     Some(finished) => case.add(finished.outcome, finished.tally),
                     None => case.open += 1,
                 }
@@ -67,8 +66,7 @@ impl GateWatch {
     /// Takes the verdict on a case.
     pub(super) fn take(&self, case: &CaseRef, result: &CaseResult) {
         let mut inner = self.lock();
-        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
-        let Some(place) = inner.places.get(&key).copied() else { return };
+        let Some(place) = inner.places.get(&case.name()).copied() else { return };
         let case = &mut inner.cases[place];
         case.open = case.open.saturating_sub(1);
         // What is replayed says nothing about the agent, and is no fault either.
@@ -105,11 +103,10 @@ impl GateWatch {
 
 impl Inner {
     fn case(&mut self, planned: &PlannedCase, is_one_of_several: bool) -> &mut CaseTally {
-        let (suite, id): (&Arc<Suite>, &str) = (&planned.suite, &planned.head().id);
-        let key = (Arc::from(suite.path.as_str()), Arc::from(id));
-        let place = *self.places.entry(key).or_insert_with(|| {
-            let case = if is_one_of_several { format!("{}: {id}", suite.path) } else { id.to_owned() };
-            let suite = Arc::from(suite.path.as_str());
+        let name = planned.key().name();
+        let place = *self.places.entry(name).or_insert_with_key(|CaseName { suite, case_id }| {
+            let case = if is_one_of_several { format!("{suite}: {case_id}") } else { case_id.to_string() };
+            let suite = Arc::clone(suite);
             self.cases.push(CaseTally { suite, case, ..CaseTally::default() });
             self.cases.len() - 1
         });

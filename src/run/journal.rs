@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::control::Control;
-use super::resume::{Done, Finished, case_ref};
+use super::resume::{Done, Finished};
+use crate::case::{CaseName, CaseRef};
 use crate::conversation::CancelReason;
-use crate::event::{CaseRef, Draft, Payload, Run};
+use crate::event::{Draft, Payload, Run};
 use crate::limits::{EVENT_BYTES, OWN_EVENT_BYTES};
 use crate::plan::PlannedCase;
 use crate::suite::staleness::Staleness;
@@ -89,19 +90,16 @@ pub(super) struct Journal {
     control: Control,
     /// The run as its log so far says it is.
     run: Arc<Mutex<Run>>,
-    /// How cases stand, each over its repetitions, by suite and id: for the comparison with a baseline. `None`: there is none.
-    standings: Option<Arc<Mutex<HashMap<CaseKey, Standing>>>>,
+    /// How cases stand, each over its repetitions: for the comparison with a baseline. `None`: there is none.
+    standings: Option<Arc<Mutex<HashMap<CaseName, Standing>>>>,
 }
-
-/// Suite and id of a case.
-type CaseKey = (Arc<str>, Arc<str>);
 
 impl Journal {
     /// Goes on with the log of a run, of which so much is `done`.
     pub(super) fn new(events: Outlet, control: Control, run: Run, done: &Done, is_compared: bool) -> Self {
         let mut standings = HashMap::new();
-        for ((suite, id, _), Finished { standing, .. }) in &done.finished {
-            add(&mut standings, (Arc::from(suite.as_str()), Arc::from(id.as_str())), *standing);
+        for (case, Finished { standing, .. }) in &done.finished {
+            add(&mut standings, case.name(), *standing);
         }
         let standings = is_compared.then(|| Arc::new(Mutex::new(standings)));
         Self { events, control, run: Arc::new(Mutex::new(run)), standings }
@@ -120,7 +118,7 @@ impl Journal {
 
     /// How a case stands over its repetitions; `None` when none of them ended.
     pub(super) fn standing(&self, suite: &str, id: &str) -> Option<Standing> {
-        let key = (Arc::from(suite), Arc::from(id));
+        let key = CaseName { suite: suite.into(), case_id: id.into() };
         self.standings.as_ref()?.lock().get(&key).copied()
     }
 
@@ -160,14 +158,14 @@ impl Journal {
         for planned in cases {
             let case = planned.head();
             let payload = Payload::CasePlanned { name: case.description.clone(), labels: case.labels.clone() };
-            self.case(&case_ref(planned), 0, payload).await;
+            self.case(&planned.key().attempt(1), 0, payload).await;
         }
     }
 
     /// Ends cases that were never started, so that every planned case has its end.
     pub(super) async fn not_run(&self, cases: &[PlannedCase], result: impl Fn() -> CaseResult) {
         for planned in cases {
-            self.case(&case_ref(planned), 0, Payload::CaseFinished(Box::new(result()))).await;
+            self.case(&planned.key().attempt(1), 0, Payload::CaseFinished(Box::new(result()))).await;
         }
     }
 
@@ -180,8 +178,7 @@ impl Journal {
         }
         self.run.lock().apply(&draft.payload);
         if let (Some(all), Payload::CaseFinished(result), Some(case)) = (&self.standings, &draft.payload, &draft.case) {
-            let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id));
-            add(&mut all.lock(), key, result.standing());
+            add(&mut all.lock(), case.name(), result.standing());
         }
         let room = self.events.take_room(&draft).await;
         if self.events.events.send(Waiting { draft, room }).await.is_err() {
@@ -192,7 +189,7 @@ impl Journal {
 }
 
 /// Adds a repetition: a case passed if all did that were judged.
-fn add(standings: &mut HashMap<CaseKey, Standing>, case: CaseKey, standing: Standing) {
+fn add(standings: &mut HashMap<CaseName, Standing>, case: CaseName, standing: Standing) {
     let all = standings.entry(case).or_insert(standing);
     *all = match (*all, standing) {
         (Standing::Failed, _) | (_, Standing::Failed) => Standing::Failed,

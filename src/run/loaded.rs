@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::shared::Shared;
+use crate::case::CaseRef;
 use crate::conversation::ToolMode;
-use crate::event::CaseRef;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
 use crate::suite::timeout::Timeout;

@@ -41,7 +41,7 @@ pub use control::Control;
 pub use execute::execute;
 pub use job::{Job, suite_infos};
 pub use journal::{Outlet, Room, Waiting};
-pub use resume::{Begun, CaseKey, Done, Finished};
+pub use resume::{Begun, Done, Finished};
 pub use script::JUDGES;
 pub use shared::RunScripts;
 pub use told::Results;

@@ -16,8 +16,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use crate::case::{CaseName, CaseRef};
 use crate::conversation::{AgentCard, AgentEvent, Description, Exchange, JsonText, ToolMode, Transcript};
-use crate::event::{CaseRef, Payload, Run, RunEvent, Said};
+use crate::event::{Payload, Run, RunEvent, Said};
 use crate::peer::spans::reconcile;
 use crate::peer::stream::{NOTHING_BEHIND, Recording};
 use crate::suite::Suite;
@@ -75,8 +76,8 @@ impl Evidence {
     }
 
     fn executions(&self, case: &CaseRef) -> &[Then] {
-        let suite = self.suites.get(&*case.suite);
-        suite.map(|suite| self.index.executions(suite, &case.case_id)).unwrap_or_default()
+        let Some(suite) = self.suites.get(&*case.suite) else { return &[] };
+        self.index.executions(&CaseName { suite: Arc::clone(suite), ..case.name() })
     }
 
     /// What comes of a case of which nothing is recorded that could be judged; `None`: something is. `is_script`: the case is a script,

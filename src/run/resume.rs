@@ -1,17 +1,14 @@
 //! What an earlier daemon has done of a run, read from its log.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::told::Results;
+use crate::case::{CaseKey, CaseRef};
 use crate::conversation::JsonText;
-use crate::event::{CaseRef, Payload, RunEvent};
+use crate::event::{Payload, RunEvent};
 use crate::plan::PlannedCase;
 use crate::stats::Tally;
 use crate::verdict::{Attempt, Outcome, Standing};
-
-/// Suite, id and repetition of a case.
-pub type CaseKey = (String, String, u32);
 
 /// How far a run came before its daemon ended.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +51,7 @@ impl Done {
     /// Takes the next event of the log.
     pub fn take(&mut self, event: &RunEvent) {
         let case = event.case.as_ref();
-        let key = case.map(|case| (case.suite.to_string(), case.case_id.to_string(), case.repeat));
+        let key = case.map(CaseRef::key);
         match (&event.payload, key, case) {
             (Payload::CaseStarted { .. }, Some(key), Some(case)) => {
                 self.begun.entry(key).or_default().attempt = case.attempt;
@@ -78,20 +75,6 @@ impl Done {
 
     /// Whether the case has no verdict yet.
     pub(super) fn is_open(&self, case: &PlannedCase) -> bool {
-        !self.finished.contains_key(&key_of(case))
-    }
-}
-
-pub(super) fn key_of(case: &PlannedCase) -> CaseKey {
-    (case.suite.path.clone(), case.head().id.clone(), case.repeat)
-}
-
-/// Names the first attempt at a case of the plan.
-pub(super) fn case_ref(planned: &PlannedCase) -> CaseRef {
-    CaseRef {
-        suite: Arc::from(planned.suite.path.as_str()),
-        case_id: Arc::from(planned.head().id.as_str()),
-        repeat: planned.repeat,
-        attempt: 1,
+        !self.finished.contains_key(&case.key())
     }
 }

@@ -11,10 +11,10 @@ use tokio::task::{Id, JoinError, JoinSet};
 use super::case;
 use super::control::Pace;
 use super::pulse::watched;
-use super::resume::{case_ref, key_of};
 use super::shared::Shared;
+use crate::case::CaseRef;
 use crate::conversation::{CancelReason, Transcript};
-use crate::event::{CaseRef, Payload};
+use crate::event::Payload;
 use crate::plan::PlannedCase;
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
@@ -40,9 +40,10 @@ pub(super) async fn run_all(shared: Arc<Shared>, cases: Vec<PlannedCase>) {
         }
         // The loop runs while a case waits.
         let Some(planned) = waiting.next() else { break };
-        let mut case = case_ref(&planned);
+        let key = planned.key();
         // What was begun and has no verdict is begun anew.
-        case.attempt += shared.begun.get(&key_of(&planned)).map_or(0, |begun| begun.attempt);
+        let begun = shared.begun.get(&key).map_or(0, |begun| begun.attempt);
+        let case = key.attempt(1 + begun);
         let task = {
             let (shared, case) = (Arc::clone(&shared), case.clone());
             async move { case::run(&shared, &planned, case).await }

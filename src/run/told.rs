@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::case::CaseRef;
 use crate::conversation::{Arguments, JsonText, Message, Payload, ToolCall, ToolOutcome};
-use crate::event::CaseRef;
 use crate::suite::framework::message_json;
 use crate::suite::{Case, Mode};
 use crate::verdict::{CaseResult, Cause, Outcome, whole_millis};

@@ -1,15 +1,14 @@
 //! Asks validators: votes on an answer, and what comes of them together.
 
-use std::sync::Arc;
-
 use super::asking::{Asking, metadata, texts, unless_cancelled, with_test_mode};
 use super::replay::Evidence;
 use super::shared::Shared;
 use super::traced::for_traces;
+use crate::case::CaseRef;
 use crate::check::framework::Reply;
 use crate::conversation::party::{Judgement, Vote};
 use crate::conversation::{Message, Transcript};
-use crate::event::{Asked, CaseRef, PartyRole, Said};
+use crate::event::{Asked, PartyRole, Said};
 use crate::json::Json;
 use crate::peer::agent::Agent;
 use crate::peer::digest::digest_of_judgement;
@@ -43,12 +42,6 @@ pub(super) async fn validator(
         options: &options,
         assertion: "agent",
     };
-    let case = CaseRef {
-        suite: Arc::from(belongs.suite.as_str()),
-        case_id: Arc::from(belongs.case_id.as_str()),
-        repeat: belongs.repeat,
-        attempt: belongs.attempt,
-    };
     let digest = in_place(bytes, || digest_of_judgement(&asked));
     let told =
         || Asked { instructions: texts([&criteria]), messages: for_traces(conversation, Some(&transcript.response)) };
@@ -69,7 +62,7 @@ pub(super) async fn validator(
         let asking = Asking::begin(shared, PartyRole::Validator, id, party.as_ref(), &digest, &belongs, told);
         let voted = match (&party, recorded) {
             (Some(party), _) => unless_cancelled(shared, voted(party, &asked, &belongs)).await,
-            (None, Some(recorded)) => Some(voted_then(recorded, id, &case, &digest, belongs.turn).await),
+            (None, Some(recorded)) => Some(voted_then(recorded, id, &belongs.case, &digest, belongs.turn).await),
             (None, None) => None,
         };
         let (said, usage) = match &voted {
@@ -80,7 +73,7 @@ pub(super) async fn validator(
             Some(Err(why)) => (Said::Silence(why.clone()), None),
             None => (Said::Cancelled, None),
         };
-        asking.end(shared, &case, belongs.turn, said, usage).await;
+        asking.end(shared, &belongs.case, belongs.turn, said, usage).await;
         match voted.unwrap_or_else(|| Err(CANCELLED.to_owned())) {
             Ok(verdict) => given.push(verdict),
             Err(why) => {

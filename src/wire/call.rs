@@ -27,13 +27,13 @@ const MAX_TOOLS: usize = 2_000;
 pub fn start_to_proto(call: &Invocation, trace: &TraceHeaders) -> pb::InvokeRequest {
     let context = pb::CallContext {
         agent_id: call.agent_id.clone(),
-        suite: call.suite.clone(),
-        repeat: call.repeat,
+        suite: call.case.suite.to_string(),
+        repeat: call.case.repeat,
         request_id: call.invocation_id.clone(),
         run_id: call.run_id.clone(),
-        case_id: call.case_id.clone(),
+        case_id: call.case.case_id.to_string(),
         turn: call.turn,
-        attempt: call.attempt,
+        attempt: call.case.attempt,
         budget: Some(duration_to_proto(call.budget)),
         trace_context: trace_to_proto(trace),
         ..pb::CallContext::default()

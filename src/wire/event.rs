@@ -12,8 +12,9 @@ use super::control as pb;
 use super::run::{run_from_proto, run_to_proto, time_from_proto, time_to_proto};
 use super::value::{WireError, duration_from_proto, duration_to_proto, some_text, usage_from_proto, usage_to_proto};
 use super::verdict::{case_result_from_proto, case_result_to_proto, turn_from_proto, turn_to_proto};
+use crate::case::CaseRef;
 use crate::conversation::{Arguments, CancelReason, Failure, JsonText, SpanEvidence, ToolCall};
-use crate::event::{Asked, CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
+use crate::event::{Asked, CallEnd, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::suite::{Labels, ModeKind};
 
 /// An event of a run's log.

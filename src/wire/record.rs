@@ -329,7 +329,8 @@ mod tests {
     use prost_types::FileDescriptorSet;
 
     use super::*;
-    use crate::event::{CaseRef, Payload};
+    use crate::case::CaseRef;
+    use crate::event::Payload;
     use crate::verdict::{Blame, CaseResult, Cause};
     use crate::wire::DESCRIPTORS;
 

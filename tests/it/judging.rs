@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use forge::case::CaseRef;
 use forge::conversation::party::Judgement;
-use forge::event::CaseRef;
 use forge::json::Json;
 use forge::limits::RUN_BYTES;
 use forge::peer::agent::Agent;

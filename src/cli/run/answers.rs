@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::super::inputs::Home;
+use crate::case::CaseRef;
 use crate::cli::{CliError, note};
-use crate::event::CaseRef;
 use crate::suite::Suite;
 use crate::suite::answers::Answers;
 use crate::verdict::{CaseResult, Outcome};

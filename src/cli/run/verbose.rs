@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 
+use crate::case::CaseRef;
+use crate::case::CaseRef;
 use crate::cli::watch::{Tools, describe_call};
 use crate::conversation::{Message, Role, Transcript};
-use crate::event::{CaseRef, Payload, RunEvent};
+use crate::event::{Payload, RunEvent};
 use crate::suite::Suite;
 use crate::text::{fit, printable};
 use crate::verdict::{CaseResult, Outcome, Turn};

@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::case::{CaseName, CaseRef};
 use crate::conversation::{Failure, JsonText};
-use crate::event::{CaseRef, Payload, RunEvent, Said};
+use crate::event::{Payload, RunEvent, Said};
 use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 
 /// An index of a log, which it is told event by event.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// What came of each execution, by suite and id, in the order of the repetitions.
-    cases: HashMap<(Arc<str>, Arc<str>), Vec<Then>>,
+    /// What came of each execution, in the order of the repetitions.
+    cases: HashMap<CaseName, Vec<Then>>,
     places: HashMap<(CaseRef, Key), Vec<Place>>,
     /// Whoever was asked and did not answer, and why.
     silent: HashMap<(CaseRef, Key), String>,
@@ -136,7 +137,7 @@ impl Index {
     }
 
     fn then(&mut self, case: &CaseRef) -> &mut Then {
-        let repetitions = self.cases.entry((Arc::clone(&case.suite), Arc::clone(&case.case_id))).or_default();
+        let repetitions = self.cases.entry(case.name()).or_default();
         let at = (case.repeat.max(1) - 1) as usize;
         if repetitions.len() <= at {
             repetitions.resize_with(at + 1, Then::default);
@@ -169,13 +170,13 @@ impl Index {
     }
 
     /// The executions of a case; none: it was not run.
-    pub(super) fn executions(&self, suite: &Arc<str>, case_id: &Arc<str>) -> &[Then] {
-        self.cases.get(&(Arc::clone(suite), Arc::clone(case_id))).map(Vec::as_slice).unwrap_or_default()
+    pub(super) fn executions(&self, case: &CaseName) -> &[Then] {
+        self.cases.get(case).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The ids of the cases of a suite that were run.
     pub(super) fn ids<'a>(&'a self, suite: &str) -> Vec<&'a str> {
-        let ids = self.cases.keys().filter(|(of, _)| **of == *suite).map(|(_, id)| &**id);
+        let ids = self.cases.keys().filter(|case| *case.suite == *suite).map(|case| &*case.case_id);
         ids.collect::<HashSet<_>>().into_iter().collect()
     }
 }
@@ -252,7 +253,7 @@ mod tests {
             (case(1, 2), finished(failed())),
             (case(2, 1), finished(CaseResult::left_out())),
         ]);
-        let executions = index.executions(&"s".into(), &"c".into());
+        let executions = index.executions(&case(1, 1).name());
         assert_eq!(executions.len(), 3);
         assert!(matches!(executions[0], Then { attempt: 2, came: Came::Judged }), "{:?}", executions[0]);
         let Came::Without(left_out) = &executions[1].came else { panic!("{:?}", executions[1]) };

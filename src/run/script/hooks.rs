@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::bounded;
 use super::host::Host;
+use crate::case::CaseRef;
 use crate::conversation::{Failure, MAX_KEPT, Transcript, kept};
-use crate::event::CaseRef;
 use crate::json::Json;
 use crate::plan::PlannedCase;
 use crate::run::loaded::Loaded;
@@ -120,7 +120,7 @@ async fn call(
     time: Duration,
 ) -> Answered {
     let deadline = Instant::now() + time;
-    let mut host = Host::new(shared, &loaded.suite.path, case_ref, time, deadline, None);
+    let mut host = Host::new(shared, case_ref, time, deadline, None);
     let Some(scripts) = &shared.scripts else { return Answered::never("there are no scripts") };
     let context = context(shared.callee.agent_id(), host.conversation_id(), loaded.case.metadata.as_ref());
     let (path, arguments) = match prepare(shared, hook, context, arguments) {

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::MAX_ANSWER;
+use crate::case::CaseRef;
 use crate::check::describe;
 use crate::check::framework::Reply;
 use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
-use crate::event::{CaseRef, Payload};
+use crate::event::Payload;
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
 use crate::peer::party::Belongs;
@@ -71,7 +72,6 @@ struct Opinion<'a> {
 /// Serves one call of a script.
 pub(super) struct Host<'a> {
     shared: &'a Shared,
-    suite: &'a str,
     case: &'a CaseRef,
     /// Time of the whole call.
     budget: Duration,
@@ -108,7 +108,6 @@ pub(super) struct Host<'a> {
 impl<'a> Host<'a> {
     pub(super) fn new(
         shared: &'a Shared,
-        suite: &'a str,
         case: &'a CaseRef,
         budget: Duration,
         deadline: Instant,
@@ -116,7 +115,6 @@ impl<'a> Host<'a> {
     ) -> Self {
         Self {
             shared,
-            suite,
             case,
             budget,
             deadline,
@@ -233,10 +231,7 @@ impl<'a> Host<'a> {
         let invocation = Invocation {
             agent_id: callee.agent_id(),
             run_id: self.shared.run_id.clone(),
-            suite: self.suite.to_owned(),
-            case_id: self.case.case_id.to_string(),
-            repeat: self.case.repeat,
-            attempt: self.case.attempt,
+            case: self.case.clone(),
             turn,
             invocation_id: self.invocation_id.take().unwrap_or_else(|| Uuid::new_v4().to_string()),
             conversation_id: self.conversation_id.clone(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::host::Host;
+use crate::case::CaseRef;
 use crate::check::framework::Reply;
 use crate::check::script_test::{Broken, Tested, judge_test};
 use crate::conversation::Failure;
-use crate::event::CaseRef;
 use crate::run::loaded::{Loaded, Started};
 use crate::run::shared::{RunScripts, Shared};
 use crate::run::told::context;
@@ -27,14 +27,8 @@ pub(in crate::run) async fn run(
     started: &Started,
 ) -> CaseResult {
     let began = Instant::now();
-    let mut host = Host::new(
-        shared,
-        &loaded.suite.path,
-        case,
-        started.timeout.duration,
-        started.deadline,
-        Some(started.invocation_id.clone()),
-    );
+    let mut host =
+        Host::new(shared, case, started.timeout.duration, started.deadline, Some(started.invocation_id.clone()));
     let called = call(shared, test, &mut host, case, started.deadline);
     let (called, is_cancelled) = tokio::select! {
         biased;

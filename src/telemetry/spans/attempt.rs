@@ -16,8 +16,9 @@ use super::{
     Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MAX_STUBS, MIN_CONTENT, Subject, clock, error, failure_kind,
     failure_text, finish_reason, happened, has_turns, name, named, otel_span_id, span, strings, text, times, tokens,
 };
+use crate::case::CaseRef;
 use crate::conversation::{AgentEvent, AgentEventKind, Finished, Message, Role, ToolMode, ToolOutcome};
-use crate::event::{CallEnd, CaseRef, PartyRole, PartySaid, Payload, RunEvent, Said};
+use crate::event::{CallEnd, PartyRole, PartySaid, Payload, RunEvent, Said};
 use crate::suite::ModeKind;
 use crate::trace::SpanId;
 use crate::verdict::{AssertionResult, CaseResult, Outcome};
@@ -74,7 +75,7 @@ impl<'a> Attempt<'a> {
         let mut attempt = Self {
             subject,
             case,
-            case_span: subject.trace.case(case.attempted()),
+            case_span: subject.trace.case(case),
             began: first.at,
             spans: Vec::new(),
             events: Vec::new(),
@@ -130,7 +131,7 @@ impl<'a> Attempt<'a> {
             self.spans[position].attributes.extend(conversation);
         }
         for (turn, began, ended) in std::mem::take(&mut self.turns) {
-            let id = subject.trace.turn(self.case.attempted(), turn);
+            let id = subject.trace.turn(self.case, turn);
             let mut span = span(subject, id, Some(self.case_span), name::SPAN_TURN.into(), began, ended);
             span.attributes.push(KeyValue::new(name::TURN_NUMBER, i64::from(turn)));
             span.attributes.extend(self.conversation(turn));
@@ -223,7 +224,7 @@ impl<'a> Attempt<'a> {
             Some((_, first, last)) => (*first, *last) = ((*first).min(began), (*last).max(ended)),
             None => self.turns.push((turn, began, ended)),
         }
-        self.subject.trace.turn(self.case.attempted(), turn)
+        self.subject.trace.turn(self.case, turn)
     }
 
     /// A call of an agent, and what happened in it.

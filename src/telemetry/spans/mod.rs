@@ -22,8 +22,9 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use self::attempt::Attempt;
 use self::content::definitions;
 use super::semconv::{self as name, Conventions};
+use crate::case::{CaseKey, CaseRef};
 use crate::conversation::{AgentCard, AgentEventKind, Failure, FinishReason, Usage};
-use crate::event::{CallEnd, CaseRef, Payload, Run, RunEvent, State};
+use crate::event::{CallEnd, Payload, Run, RunEvent, State};
 use crate::store::Stored;
 use crate::trace::{RunTrace, SpanId};
 
@@ -152,13 +153,11 @@ impl Subject {
     }
 }
 
-type CaseKey = (Arc<str>, Arc<str>, u32);
-
 /// Sorts the events of a log by what becomes spans together.
 #[derive(Debug)]
 pub struct Grouper {
     subject: Arc<Subject>,
-    /// Events of the attempts that go on, by suite, id and repetition of the case.
+    /// Events of the attempts that go on.
     open: HashMap<CaseKey, Events>,
     /// Cases whose attempts go on and are passed over, by their digests.
     passed_over: HashSet<u64>,
@@ -237,8 +236,7 @@ impl Grouper {
             }
             self.passed_over.insert(digest(case));
             // One that is open was cut off with the daemon that ran it.
-            let key = || (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
-            return Some(if self.open.is_empty() { 0 } else { usize::from(self.open.remove(&key()).is_some()) });
+            return Some(if self.open.is_empty() { 0 } else { usize::from(self.open.remove(&case.key()).is_some()) });
         }
         if self.passed_over.is_empty() {
             return None;
@@ -279,7 +277,7 @@ impl Grouper {
         if matches!(event.payload, Payload::CasePlanned { .. }) {
             return Vec::new();
         }
-        let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
+        let key = case.key();
         match &event.payload {
             Payload::CaseStarted { .. } => {
                 // One that is open was cut off with the daemon that ran it.

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forge::case::CaseRef;
 use forge::check::framework::Replies;
 use forge::check::{self, Context};
 use forge::conversation::{
     Arguments, Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript,
 };
-use forge::event::{self, CaseRef, Run, RunEvent, State, SuiteInfo};
+use forge::event::{self, Run, RunEvent, State, SuiteInfo};
 use forge::json::Json;
 use forge::plan::RunSpec;
 use forge::report::console::{self, Line};

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use forge::case::CaseRef;
 use forge::check::framework::{Question, Replies, Reply, questions};
 use forge::check::{self, Context};
 use forge::conversation::{Exchange, Message, Part, Role, ToolMode};
-use forge::event::{self, CaseRef, Payload, State};
+use forge::event::{self, Payload, State};
 use forge::json::Json;
 use forge::plan::{RunSpec, plan};
 use forge::report::{Verdict, jsonl};
