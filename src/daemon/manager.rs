@@ -32,7 +32,7 @@ use crate::peer::spans::Inbox;
 use crate::plan::{Plan, RunSpec};
 use crate::run::pulse::watched;
 use crate::run::replay::Evidence;
-use crate::run::{Control, Done, Farewells, Job, Room, RunScripts, execute, suite_infos};
+use crate::run::{Control, Done, Farewells, Job, Room, RunScripts, execute, queued};
 use crate::script::pool::Pool;
 use crate::store::bundles::Bundles;
 use crate::store::{Change, Store, StoreError};
@@ -41,7 +41,6 @@ use crate::suite::registry::Registry;
 use crate::suite::template::Data;
 use crate::telemetry::spans::{Grouper, Style};
 use crate::usage::Prices;
-use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
 use crate::wire::spec::spec_to_proto;
 
@@ -211,23 +210,8 @@ impl Manager {
                 return Err(SuiteErrors(doubtful).into());
             }
         }
-        let run = Run {
-            run_id: if validate_only { String::new() } else { self.store.new_id() },
-            state: State::Queued,
-            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
-            created_at: Timestamp::now(),
-            finished_at: None,
-            last_sequence: 0,
-            error: None,
-            warnings: Vec::new(),
-            agent: None,
-            agent_endpoint: parts.agent.url.clone(),
-            paused: false,
-            concurrency: None,
-            gate: None,
-            suites: suite_infos(plan),
-            spec: Arc::new(spec),
-        };
+        let run_id = if validate_only { String::new() } else { self.store.new_id() };
+        let run = queued(run_id, spec, plan, parts.agent.url.clone());
         if validate_only {
             return Ok((run, false));
         }

@@ -150,7 +150,7 @@ async fn drive(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started: St
             let drive = Drive { shared, loaded, case_ref, dialogue, started };
             Box::pin(dynamic::run(&drive)).await
         }
-        (Mode::Test(test), None) => Box::pin(test::run(shared, loaded, case_ref, test, &started)).await,
+        (Mode::Test(test), None) => Box::pin(test::run(shared, case_ref, test, &started)).await,
         (Mode::Single | Mode::Stubbed { .. }, None) => standard(shared, loaded, case_ref, &started).await,
     }
 }

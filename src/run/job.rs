@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::replay::Evidence;
 use super::resume::Done;
 use super::shared::RunScripts;
-use crate::event::{Run, SuiteInfo};
+use crate::event::{Run, State, SuiteInfo};
 use crate::peer::agent::Agent;
 use crate::peer::spans::Inbox;
-use crate::plan::Plan;
+use crate::plan::{Plan, RunSpec};
 use crate::suite::registry::Registry;
+use crate::verdict::Totals;
 use crate::verdict::baseline::Baseline;
 
 /// What is executed.
@@ -43,9 +46,30 @@ pub struct Job {
     pub span_wait: Duration,
 }
 
-/// What the log says about the suites of a plan.
+/// A run that was accepted and waits for its turn, of an agent that is reached at this URL.
 #[must_use]
-pub fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
+pub fn queued(run_id: String, spec: RunSpec, plan: &Plan, agent_endpoint: String) -> Run {
+    Run {
+        run_id,
+        spec: Arc::new(spec),
+        state: State::Queued,
+        totals: Totals { total: u32::try_from(plan.cases.len()).unwrap_or(u32::MAX), ..Totals::default() },
+        created_at: Timestamp::now(),
+        finished_at: None,
+        last_sequence: 0,
+        error: None,
+        warnings: Vec::new(),
+        agent: None,
+        agent_endpoint,
+        suites: suite_infos(plan),
+        paused: false,
+        concurrency: None,
+        gate: None,
+    }
+}
+
+/// What the log says about the suites of a plan.
+fn suite_infos(plan: &Plan) -> Vec<SuiteInfo> {
     let mut selected: HashMap<&str, u32> = HashMap::new();
     for case in &plan.cases {
         *selected.entry(&case.suite.path).or_default() += 1;

@@ -39,7 +39,7 @@ pub use crate::peer::call::Farewells;
 pub use asking::with_test_mode;
 pub use control::Control;
 pub use execute::execute;
-pub use job::{Job, suite_infos};
+pub use job::{Job, queued};
 pub use journal::{Outlet, Room, Waiting};
 pub use resume::{Begun, Done, Finished};
 pub use script::JUDGES;

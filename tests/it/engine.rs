@@ -15,11 +15,11 @@ use forge::conversation::{CancelReason, ToolMode};
 use forge::event::{Draft, Payload, Run, State};
 use forge::peer::agent::Agent;
 use forge::plan::{RunSpec, plan};
-use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, suite_infos};
+use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, queued};
 use forge::suite;
 use forge::suite::timeout::Timeout;
 use forge::usage::Price;
-use forge::verdict::{Blame, CaseResult, Cause, Outcome, Totals};
+use forge::verdict::{Blame, CaseResult, Cause, Outcome};
 use forge::wire::agent::agent_endpoint_server::{AgentEndpoint, AgentEndpointServer};
 use forge::wire::agent::invoke_request::Frame;
 use forge::wire::agent::invoke_response::Event;
@@ -380,23 +380,8 @@ impl Setup {
         };
         (self.ask)(&mut spec);
         let plan = plan(vec![suite], forge::suite::template::Data::default(), &spec).expect("cases");
-        let run = Run {
-            run_id: "run".to_owned(),
-            spec: Arc::new(spec),
-            state: State::Queued,
-            totals: Totals { total: u32::try_from(plan.cases.len()).unwrap(), ..Totals::default() },
-            created_at: jiff::Timestamp::UNIX_EPOCH,
-            finished_at: None,
-            last_sequence: 0,
-            error: None,
-            warnings: Vec::new(),
-            agent: None,
-            agent_endpoint: String::new(),
-            paused: false,
-            concurrency: None,
-            gate: None,
-            suites: suite_infos(&plan),
-        };
+        let run =
+            Run { created_at: jiff::Timestamp::UNIX_EPOCH, ..queued("run".to_owned(), spec, &plan, String::new()) };
         let (events, mut drafts) = Room::default().outlet(16);
         let farewells = Farewells::default();
         let control = Control::default();

@@ -9,7 +9,7 @@ use crate::case::CaseRef;
 use crate::check::framework::Reply;
 use crate::check::script_test::{Broken, Tested, judge_test};
 use crate::conversation::Failure;
-use crate::run::loaded::{Loaded, Started};
+use crate::run::loaded::Started;
 use crate::run::shared::{RunScripts, Shared};
 use crate::run::told::context;
 use crate::script::pool::{self, Called};
@@ -19,13 +19,7 @@ use crate::suite::script::ScriptRef;
 use crate::verdict::{AssertionResult, Blame, CaseResult, Outcome};
 
 /// Runs a test to its verdict.
-pub(in crate::run) async fn run(
-    shared: &Shared,
-    loaded: &Loaded,
-    case: &CaseRef,
-    test: &ScriptRef,
-    started: &Started,
-) -> CaseResult {
+pub(in crate::run) async fn run(shared: &Shared, case: &CaseRef, test: &ScriptRef, started: &Started) -> CaseResult {
     let began = Instant::now();
     let mut host =
         Host::new(shared, case, started.timeout.duration, started.deadline, Some(started.invocation_id.clone()));

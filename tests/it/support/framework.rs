@@ -11,11 +11,11 @@ use forge::case::CaseRef;
 use forge::check::framework::{Question, Replies, Reply, questions};
 use forge::check::{self, Context};
 use forge::conversation::{Exchange, Message, Part, Role, ToolMode};
-use forge::event::{self, Payload, State};
+use forge::event::{self, Payload};
 use forge::json::Json;
 use forge::plan::{RunSpec, plan};
 use forge::report::{Verdict, jsonl};
-use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, suite_infos, with_test_mode};
+use forge::run::{Control, Done, Farewells, Job, Room, Waiting, execute, queued, with_test_mode};
 use forge::suite::source::{Param, Source};
 use forge::suite::template::Data;
 use forge::suite::timeout::Timeout;
@@ -533,23 +533,8 @@ async fn run(suite: Suite, spec: RunSpec, cast: Cast) -> Result<CaseResult, Stri
         servers.push(server);
         parties.insert(id, party);
     }
-    let run = event::Run {
-        run_id: "run".to_owned(),
-        spec: Arc::new(spec),
-        state: State::Queued,
-        totals: Totals { total: 1, ..Totals::default() },
-        created_at: jiff::Timestamp::UNIX_EPOCH,
-        finished_at: None,
-        last_sequence: 0,
-        error: None,
-        warnings: Vec::new(),
-        agent: None,
-        agent_endpoint: String::new(),
-        paused: false,
-        concurrency: None,
-        gate: None,
-        suites: suite_infos(&plan),
-    };
+    let run =
+        event::Run { created_at: jiff::Timestamp::UNIX_EPOCH, ..queued("run".to_owned(), spec, &plan, String::new()) };
     let (events, mut drafts) = Room::default().outlet(16);
     let job = Job {
         run,
