@@ -12,7 +12,7 @@ use super::{CliError, Exit};
 use crate::bundle::{Bundle, Role};
 use crate::json::Json;
 use crate::run::JUDGES;
-use crate::script::pool::{Call, Called, Limits, Pool};
+use crate::script::pool::{Called, FunctionCall, Limits, Pool};
 use crate::script::reading::{ReadError, Reader};
 use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::script::wire::Kind;
@@ -244,7 +244,7 @@ pub(super) async fn generate(
     let pool = Arc::new(Pool::new(1, Limits::default())).share();
     let deadline = tokio::time::Instant::now() + budget;
     let kind = Kind::Function;
-    let call = Call { scripts: &scripts, path, functions: GENERATORS, kind, arguments, deadline };
+    let call = FunctionCall { scripts: &scripts, path, functions: GENERATORS, kind, arguments, deadline };
     let Called { result, console, .. } = pool.call(call).await;
     for line in console {
         super::note(&line);

@@ -14,7 +14,7 @@ use crate::conversation::{Fault, FaultOrigin};
 use crate::event::{Draft, Payload, Run, RunEvent, State};
 use crate::limits::{BATCH_BYTES, WAITING_EVENTS};
 use crate::plan::Replay;
-use crate::run::replay::{Evidence, Index};
+use crate::run::replay::{BoxError, Evidence, Index};
 use crate::run::{Done, Results, Waiting};
 use crate::store::{Cursor, Store, StoreError};
 use crate::suite::Suite;
@@ -124,8 +124,7 @@ pub(super) async fn evidence(
         let (store, run_id) = (Arc::clone(store), run_id.clone());
         move |case: CaseRef, first: u64, last: u64| {
             let (store, run_id) = (Arc::clone(&store), run_id.clone());
-            async move { events_of(&store, &run_id, &case, first, last).await.map_err(|error| error.to_string()) }
-                .boxed()
+            async move { events_of(&store, &run_id, &case, first, last).await.map_err(BoxError::from) }.boxed()
         }
     };
     Ok(Evidence::new(&run, *asks_validators, index, suites, Box::new(read)))

@@ -205,7 +205,7 @@ impl Budget {
         if self.bytes > CALL_BYTES {
             return Err(Silence::Failed(format!("it sent more than {CALL_BYTES} bytes")));
         }
-        self.output.add(bytes).map_err(Silence::Failed)
+        self.output.add(bytes).map_err(Silence::because)
     }
 
     /// Passes a case on; false: it is one too many, or nobody takes it.

@@ -3,7 +3,7 @@
 //! A party that does not implement the service for it is asked as a plain agent, with the JSON contract of Agent Test
 //! Framework V2: it gets the question as one message of JSON and answers with JSON, which [`super::plain`] reads.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -88,6 +88,13 @@ pub enum Silence {
     Failed(String),
 }
 
+impl Silence {
+    /// It failed, because of this.
+    pub(super) fn because(why: impl Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+}
+
 impl Agent {
     /// Asks what the user says next.
     ///
@@ -107,7 +114,7 @@ impl Agent {
                 let answer = answer.into_inner();
                 let bytes = prost::Message::encoded_len(&answer);
                 let mut output = belongs.outputs.begin();
-                output.add(bytes).map_err(Silence::Failed)?;
+                output.add(bytes).map_err(Silence::because)?;
                 read(&belongs.run_id, bytes, || input_from_proto(answer)).await?.map_err(Silence::Failed)
             }
             Err(status) if status.code() == Code::Unimplemented => {
@@ -138,7 +145,7 @@ impl Agent {
             Ok(answer) => {
                 let answer = answer.into_inner();
                 let mut output = belongs.outputs.begin();
-                output.add(prost::Message::encoded_len(&answer)).map_err(Silence::Failed)?;
+                output.add(prost::Message::encoded_len(&answer)).map_err(Silence::because)?;
                 vote_from_proto(&answer).map_err(Silence::Failed)
             }
             Err(status) if status.code() == Code::Unimplemented => {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tonic::{Code, Status};
+
 use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
 use super::target::Target;
 use crate::json::{Json, Value};
 use crate::trace::TraceHeaders;
 use crate::wire::agent::snapshot_provider_client::SnapshotProviderClient;
 use crate::wire::call::{capture_from_proto, capture_to_proto};
-use crate::wire::value::shorten;
+use crate::wire::value::{WireError, shorten};
 
 /// Time for the whole capture.
 pub const CAPTURE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,12 +36,50 @@ pub struct Captured {
     pub unresolved: BTreeMap<String, String>,
 }
 
+/// Why a provider gave no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// It did not answer in time.
+    #[error("{url} gave no answer within {} s", CAPTURE_TIMEOUT.as_secs())]
+    Silent {
+        /// Where it listens.
+        url: String,
+    },
+    /// It is no snapshot provider.
+    #[error("{url} does not implement SnapshotProvider")]
+    Unimplemented {
+        /// Where it listens.
+        url: String,
+    },
+    /// It answered with an error.
+    #[error("{url} answered with {:?}: {}", status.code(), shorten(status.message()))]
+    Refused {
+        /// Where it listens.
+        url: String,
+        /// The status.
+        #[source]
+        status: Box<Status>,
+    },
+    /// What it answered cannot be read.
+    #[error(transparent)]
+    Unreadable(WireError),
+    /// It answered with something else than values by their names.
+    #[error("{url} answered with {kind}, not an object of values")]
+    NoObject {
+        /// Where it listens.
+        url: String,
+        /// What it answered with, for people.
+        kind: &'static str,
+    },
+}
+
 impl Agent {
     /// Asks for a snapshot, once: whether asking again is harmless is not for the daemon to guess.
     ///
     /// # Errors
-    /// Why there is none, for people.
-    pub async fn capture(&self, wanted: &Wanted) -> Result<Captured, String> {
+    /// Why there is none.
+    pub async fn capture(&self, wanted: &Wanted) -> Result<Captured, CaptureError> {
+        let url = || self.url.clone();
         // A URL says nothing about the ids that the process behind it knows.
         let agent_id = if Target::looks_like_one(&self.name) { "" } else { self.name.as_str() };
         let request = traced(
@@ -49,14 +89,13 @@ impl Agent {
         let mut client = SnapshotProviderClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let answer = tokio::time::timeout(CAPTURE_TIMEOUT, client.capture(request)).await;
         let answer =
-            answer.map_err(|_| format!("{} gave no answer within {} s", self.url, CAPTURE_TIMEOUT.as_secs()))?;
-        let answer = answer.map_err(|status| match status.code() {
-            tonic::Code::Unimplemented => format!("{} does not implement SnapshotProvider", self.url),
-            code => format!("{} answered with {code:?}: {}", self.url, shorten(status.message())),
-        })?;
-        let (data, unresolved) = capture_from_proto(answer.into_inner()).map_err(|error| error.to_string())?;
+            answer.map_err(|_| CaptureError::Silent { url: url() })?.map_err(|status| match status.code() {
+                Code::Unimplemented => CaptureError::Unimplemented { url: url() },
+                _ => CaptureError::Refused { url: url(), status: Box::new(status) },
+            })?;
+        let (data, unresolved) = capture_from_proto(answer.into_inner()).map_err(CaptureError::Unreadable)?;
         if let Some(data) = data.as_ref().filter(|data| !matches!(data.value, Value::Object(_))) {
-            return Err(format!("{} answered with {}, not an object of values", self.url, data.kind()));
+            return Err(CaptureError::NoObject { url: url(), kind: data.kind() });
         }
         Ok(Captured { data, unresolved })
     }

@@ -58,6 +58,46 @@ impl Leniency {
     }
 }
 
+/// A rule that an agent broke, after which its record would be doubtful.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// An event came behind the last one.
+    #[error("an event came after `finished`, which must be the last")]
+    AfterFinished,
+    /// There is too much of it.
+    #[error("the call sent more than {CALL_BYTES} bytes")]
+    TooLarge,
+    /// A number was left out, or came twice.
+    #[error("the events must be numbered without gaps: expected seq {expected}, got {got}")]
+    Gap {
+        /// The number that comes next.
+        expected: u64,
+        /// The one that came.
+        got: u64,
+    },
+    /// The call was accepted again.
+    #[error("`accepted` came twice")]
+    AcceptedTwice,
+    /// A tool call ended that never began.
+    #[error("the tool call {0:?} was finished, but never started")]
+    NotStarted(String),
+    /// A tool call ended again.
+    #[error("the tool call {0:?} was finished twice")]
+    FinishedTwice(String),
+    /// A tool call is of no tool.
+    #[error("a tool call has no name")]
+    Nameless,
+    /// The call of this tool cannot be told from others.
+    #[error("the call of {0:?} has no call_id")]
+    NoCallId(String),
+    /// Two tool calls cannot be told apart.
+    #[error("two tool calls have the call_id {0:?}")]
+    SameCallId(String),
+    /// There are too many tool calls.
+    #[error("more than {TOOL_CALLS} tool calls in one turn")]
+    TooManyCalls,
+}
+
 /// The record of one call, while it grows.
 #[derive(Debug)]
 pub struct Recording {
@@ -122,14 +162,14 @@ impl Recording {
     ///
     /// # Errors
     /// What rule the event breaks. The record then ends before this event.
-    pub fn take(&mut self, event: &AgentEvent, bytes: usize, at: Duration) -> Result<(), String> {
+    pub fn take(&mut self, event: &AgentEvent, bytes: usize, at: Duration) -> Result<(), Violation> {
         if self.finished.is_some() {
-            return Err("an event came after `finished`, which must be the last".to_owned());
+            return Err(Violation::AfterFinished);
         }
         self.events += 1;
         self.bytes = self.bytes.saturating_add(bytes).saturating_add(EVENT_OVERHEAD);
         if self.bytes > CALL_BYTES {
-            return Err(format!("the call sent more than {CALL_BYTES} bytes"));
+            return Err(Violation::TooLarge);
         }
         self.check_number(event.seq)?;
         self.duration = at;
@@ -139,7 +179,7 @@ impl Recording {
         match &event.kind {
             AgentEventKind::Accepted { .. } => {
                 if self.accepted {
-                    return Err("`accepted` came twice".to_owned());
+                    return Err(Violation::AcceptedTwice);
                 }
                 self.accepted = true;
             }
@@ -147,9 +187,9 @@ impl Recording {
             AgentEventKind::ToolStarted { call, .. } => self.start_tool(call)?,
             AgentEventKind::ToolFinished { call_id, outcome, duration } => {
                 let call = self.by_id.get(call_id).and_then(|index| self.tool_calls.get_mut(*index));
-                let call = call.ok_or_else(|| format!("the tool call {call_id:?} was finished, but never started"))?;
+                let call = call.ok_or_else(|| Violation::NotStarted(call_id.clone()))?;
                 if call.outcome.is_some() {
-                    return Err(format!("the tool call {call_id:?} was finished twice"));
+                    return Err(Violation::FinishedTwice(call_id.clone()));
                 }
                 call.outcome.clone_from(outcome);
                 call.duration = *duration;
@@ -284,7 +324,7 @@ impl Recording {
         }
     }
 
-    fn check_number(&mut self, seq: u64) -> Result<(), String> {
+    fn check_number(&mut self, seq: u64) -> Result<(), Violation> {
         if self.events == 1 {
             self.numbered = seq != 0;
             if !self.numbered {
@@ -295,21 +335,21 @@ impl Recording {
         if seq == expected {
             return Ok(());
         }
-        Err(format!("the events must be numbered without gaps: expected seq {expected}, got {seq}"))
+        Err(Violation::Gap { expected, got: seq })
     }
 
-    fn start_tool(&mut self, call: &ToolCall) -> Result<(), String> {
+    fn start_tool(&mut self, call: &ToolCall) -> Result<(), Violation> {
         if call.name.is_empty() {
-            return Err("a tool call has no name".to_owned());
+            return Err(Violation::Nameless);
         }
         if call.call_id.is_empty() {
-            return Err(format!("the call of {:?} has no call_id", call.name));
+            return Err(Violation::NoCallId(call.name.clone()));
         }
         if self.by_id.contains_key(&call.call_id) {
-            return Err(format!("two tool calls have the call_id {:?}", call.call_id));
+            return Err(Violation::SameCallId(call.call_id.clone()));
         }
         if self.tool_calls.len() >= TOOL_CALLS {
-            return Err(format!("more than {TOOL_CALLS} tool calls in one turn"));
+            return Err(Violation::TooManyCalls);
         }
         self.by_id.insert(call.call_id.clone(), self.tool_calls.len());
         self.tool_calls.push(call.clone());
@@ -391,7 +431,7 @@ mod tests {
     }
 
     /// Feeds numbered events; the recording, or the rule that was broken.
-    fn feed(events: &[AgentEventKind]) -> Result<Recording, String> {
+    fn feed(events: &[AgentEventKind]) -> Result<Recording, Violation> {
         let mut recording = Recording::new(ToolMode::Live);
         for (seq, kind) in (1..).zip(events) {
             let event = AgentEvent { seq, elapsed: None, kind: kind.clone() };
@@ -416,22 +456,21 @@ mod tests {
     #[test]
     fn violations() {
         for (events, rule) in [
-            (vec![accepted(), answer(), text("x")], "after `finished`"),
-            (vec![accepted(), answer(), answer()], "after `finished`"),
-            (vec![accepted(), accepted()], "twice"),
-            (vec![accepted(), done("1")], "never started"),
-            (vec![accepted(), started("1"), done("1"), done("1")], "finished twice"),
-            (vec![accepted(), started("1"), started("1")], "two tool calls"),
-            (vec![accepted(), started("")], "no call_id"),
+            (vec![accepted(), answer(), text("x")], Violation::AfterFinished),
+            (vec![accepted(), answer(), answer()], Violation::AfterFinished),
+            (vec![accepted(), accepted()], Violation::AcceptedTwice),
+            (vec![accepted(), done("1")], Violation::NotStarted("1".to_owned())),
+            (vec![accepted(), started("1"), done("1"), done("1")], Violation::FinishedTwice("1".to_owned())),
+            (vec![accepted(), started("1"), started("1")], Violation::SameCallId("1".to_owned())),
+            (vec![accepted(), started("")], Violation::NoCallId("t".to_owned())),
         ] {
-            let broken = feed(&events).map(|_| ()).expect_err("a rule is broken");
-            assert!(broken.contains(rule), "{broken}");
+            assert_eq!(feed(&events).map(|_| ()), Err(rule));
         }
     }
 
     #[test]
     fn numbers() {
-        let take = |seqs: &[u64]| -> Result<Vec<Leniency>, String> {
+        let take = |seqs: &[u64]| -> Result<Vec<Leniency>, Violation> {
             let mut recording = Recording::new(ToolMode::Live);
             for seq in seqs {
                 recording.take(&AgentEvent { seq: *seq, elapsed: None, kind: text("x") }, 0, Duration::ZERO)?;
@@ -450,7 +489,7 @@ mod tests {
         let mut recording = Recording::new(ToolMode::Live);
         let event = |seq| AgentEvent { seq, elapsed: None, kind: text("") };
         let broken = (1..).find_map(|seq| recording.take(&event(seq), 0, Duration::ZERO).err()).expect("it ends");
-        assert!(broken.contains("bytes"), "{broken}");
+        assert_eq!(broken, Violation::TooLarge);
         assert!(recording.take(&event(2), usize::MAX - 64, Duration::ZERO).is_err());
     }
 

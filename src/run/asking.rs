@@ -68,7 +68,7 @@ pub(super) fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
 
 /// The options of a party with `metadata.test_mode`, and with the number of the turn if it plays the user.
 #[must_use]
-pub fn with_test_mode(options: Option<&Json>, test_mode: &str, turn: Option<u32>) -> Json {
+pub fn with_test_mode(options: Option<&Json>, role: PartyRole, turn: Option<u32>) -> Json {
     let node = |value| Json { line: 0, value };
     let mut members = options.map(|options| options.members().to_vec()).unwrap_or_default();
     let mut metadata = match members.iter().position(|(key, _)| key == "metadata") {
@@ -76,7 +76,7 @@ pub fn with_test_mode(options: Option<&Json>, test_mode: &str, turn: Option<u32>
         None => Vec::new(),
     };
     metadata.retain(|(key, _)| key != "test_mode" && (turn.is_none() || key != "turn_number"));
-    metadata.push(("test_mode".to_owned(), node(Value::String(test_mode.to_owned()))));
+    metadata.push(("test_mode".to_owned(), node(Value::String(role.name().to_owned()))));
     if let Some(turn) = turn {
         metadata.push(("turn_number".to_owned(), node(Value::Number(turn.to_string()))));
     }
@@ -97,7 +97,7 @@ mod tests {
     fn what_a_party_is_told() {
         let options =
             Json::parse(r#"{"metadata": {"test_mode": "x", "goal": "g", "n": 1.0}, "mode": "m"}"#).expect("JSON");
-        let told = with_test_mode(Some(&options), "simulator", Some(3));
+        let told = with_test_mode(Some(&options), PartyRole::Simulator, Some(3));
         let expected = r#"{"mode":"m","metadata":{"goal":"g","n":1,"test_mode":"simulator","turn_number":3}}"#;
         assert_eq!(told.stringify(), expected);
         assert_eq!(metadata(&told, "goal"), "g");

@@ -181,7 +181,7 @@ async fn play_back(call: &Call<'_>, evidence: &Evidence, to: &str, digest: &str)
         }
         Err(why) => Err(why),
     };
-    answered.unwrap_or_else(|why| Exchange { failure: Some(Failure::Suite(why)), ..Exchange::default() })
+    answered.unwrap_or_else(|why| Exchange { failure: Some(Failure::Suite(why.to_string())), ..Exchange::default() })
 }
 
 /// Makes the call, as far as its time and the run allow.

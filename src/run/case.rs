@@ -38,7 +38,7 @@ pub(super) async fn run(shared: &Shared, planned: &PlannedCase, mut case_ref: Ca
         Err(why) => {
             let transcript = Transcript::default();
             let (outcome, cause) = (Outcome::Errored, Cause::Cancelled);
-            let result = CaseResult::without_assertions(outcome, cause, Blame::Daemon, why, transcript);
+            let result = CaseResult::without_assertions(outcome, cause, Blame::Daemon, why.to_string(), transcript);
             return finish(shared, &case_ref, result).await;
         }
     };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::shared::Shared;
@@ -9,6 +10,7 @@ use crate::case::CaseRef;
 use crate::conversation::ToolMode;
 use crate::peer::party::Belongs;
 use crate::plan::PlannedCase;
+use crate::suite::cases::LoadError;
 use crate::suite::timeout::Timeout;
 use crate::suite::{Case, Dialogue, Suite};
 
@@ -19,18 +21,27 @@ pub(super) struct Loaded {
     pub(super) case: Arc<Case>,
 }
 
+/// Why a case cannot be read again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadFailed {
+    /// Its file is not what it was.
+    #[error(transparent)]
+    File(#[from] LoadError),
+    /// The task that read it died.
+    #[error("the daemon failed while it read the case: {0}")]
+    Task(#[from] JoinError),
+}
+
 /// Reads the case again if it is not held, which waits for a disk.
-pub(super) async fn load(planned: &PlannedCase) -> Result<Loaded, String> {
+pub(super) async fn load(planned: &PlannedCase) -> Result<Loaded, LoadFailed> {
     let suite = Arc::clone(&planned.suite);
     let loaded = if planned.head().held().is_some() {
         planned.load()
     } else {
         let planned = planned.clone();
-        let read = tokio::task::spawn_blocking(move || planned.load()).await;
-        read.map_err(|error| format!("the daemon failed while it read the case: {error}"))?
+        tokio::task::spawn_blocking(move || planned.load()).await?
     };
-    let case = loaded.map_err(|error| error.to_string())?;
-    Ok(Loaded { suite, case })
+    Ok(Loaded { suite, case: loaded? })
 }
 
 /// A case that was announced in the log.

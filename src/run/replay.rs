@@ -9,6 +9,7 @@
 mod index;
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +27,25 @@ use crate::suite::identity::{Identity, pair};
 use crate::verdict::{Blame, CaseResult, Cause, LEFT_OUT, Outcome};
 use crate::work::in_place;
 pub use index::Index;
-use index::{Came, Ended, Key, Place, Then, Turns, key};
+use index::{Came, Ended, Key, LogRange, Then, Turns, key};
 
 /// Reads the events of a case in the earlier log, from one number to another.
 pub type ReadLog =
-    Box<dyn Fn(CaseRef, u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, String>> + Send + Sync>;
+    Box<dyn Fn(CaseRef, u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, BoxError>> + Send + Sync>;
+
+/// Why a log cannot be read, whoever keeps it.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why an earlier run does not say what would be answered now.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    /// It holds none.
+    #[error("the run {run_id} holds no answer: {what}")]
+    Missing { run_id: String, what: String },
+    /// Its log cannot be read.
+    #[error(transparent)]
+    Log(BoxError),
+}
 
 /// What an earlier run has to say.
 pub struct Evidence {
@@ -162,13 +177,13 @@ impl Evidence {
         self.index.snapshot.clone()
     }
 
-    fn miss(&self, what: &str) -> String {
-        format!("the run {} holds no answer: {what}", self.run_id)
+    fn miss(&self, what: &str) -> NoAnswer {
+        NoAnswer::Missing { run_id: self.run_id.clone(), what: what.to_owned() }
     }
 
     /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and so on. Without one:
     /// how often it was asked then.
-    fn place(&self, case: &CaseRef, then: &CaseRef, key: &Key) -> Result<Place, usize> {
+    fn place(&self, case: &CaseRef, then: &CaseRef, key: &Key) -> Result<LogRange, usize> {
         let places = self.index.find(then, key.clone());
         let mut asked = self.asked.lock();
         let times = asked.entry((case.clone(), key.clone())).or_insert(0);
@@ -186,7 +201,7 @@ impl Evidence {
         turn: u32,
         to: &str,
         digest: &str,
-    ) -> Result<Vec<Arc<RunEvent>>, String> {
+    ) -> Result<Vec<Arc<RunEvent>>, NoAnswer> {
         let then = self.then(case).ok_or_else(|| self.miss("it was not run then"))?;
         let place = self.place(case, &then, &key(to, digest)).map_err(|times| {
             self.miss(&match (self.index.turns(&then).called, times) {
@@ -196,7 +211,7 @@ impl Evidence {
                 (_, times) => format!("the agent was sent this only {} then", times_of(times)),
             })
         })?;
-        let mut events = (self.read)(then, place.first, place.last).await?;
+        let mut events = (self.read)(then, place.first, place.last).await.map_err(NoAnswer::Log)?;
         events.retain(|event| event.turn == place.turn);
         Ok(events)
     }
@@ -205,7 +220,7 @@ impl Evidence {
     ///
     /// # Errors
     /// When they do not tell its end.
-    pub(super) fn exchange(&self, events: &[Arc<RunEvent>], mode: ToolMode) -> Result<Exchange, String> {
+    pub(super) fn exchange(&self, events: &[Arc<RunEvent>], mode: ToolMode) -> Result<Exchange, NoAnswer> {
         let bytes = events.iter().map(|event| event.payload.weight()).sum();
         in_place(bytes, || exchange(events, mode)).ok_or_else(|| self.miss("its log is not what it was"))
     }
@@ -214,7 +229,7 @@ impl Evidence {
     ///
     /// # Errors
     /// When it was not asked that, did not answer, or the log cannot be read.
-    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef, turn: u32) -> Result<Said, String> {
+    pub(super) async fn said(&self, by: &str, digest: &str, case: &CaseRef, turn: u32) -> Result<Said, NoAnswer> {
         let then = self.then(case).ok_or_else(|| self.miss("it was not run then"))?;
         let key = key(by, digest);
         let place = self.place(case, &then, &key).map_err(|times| {
@@ -230,7 +245,7 @@ impl Evidence {
                 (None, 0) => format!("{by:?} was asked something else then"),
             })
         })?;
-        let events = (self.read)(then, place.first, place.last).await?;
+        let events = (self.read)(then, place.first, place.last).await.map_err(NoAnswer::Log)?;
         let said = events.iter().find_map(|event| match &event.payload {
             Payload::PartySaid(party) => Some(party.said.clone()),
             _ => None,

@@ -18,7 +18,7 @@ use crate::check::arguments::Schemas;
 use crate::conversation::{Description, JsonText, ToolMode};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
-use crate::peer::directory::Directory;
+use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::output::Outputs;
 use crate::peer::spans::Inbox;
 use crate::peer::stream::Leniency;
@@ -81,11 +81,11 @@ impl Shared {
     }
 
     /// Whoever has that id: one that the suites name, or one that scripts may ask because the run or the daemon knows it.
-    pub(super) fn party(&self, id: &str) -> Result<Agent, String> {
+    pub(super) fn party(&self, id: &str) -> Result<Agent, NoParty> {
         match (self.parties.get(id), &self.scripts) {
             (Some(party), _) => Ok(party.clone()),
-            (None, Some(scripts)) => scripts.directory.find(id, &self.spec.targets).map_err(|error| error.to_string()),
-            (None, None) => Err("there is no such agent".to_owned()),
+            (None, Some(scripts)) => Ok(scripts.directory.find(id, &self.spec.targets)?),
+            (None, None) => Err(NoParty::Unknown),
         }
     }
 
@@ -98,6 +98,17 @@ impl Shared {
         members.push(("connector".to_owned(), connector));
         Some(JsonText::from(&Json { line: 0, value: Value::Object(members) }))
     }
+}
+
+/// Why there is nobody of an id.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoParty {
+    /// The suites name nobody else.
+    #[error("there is no such agent")]
+    Unknown,
+    /// Neither the run nor the daemon knows one.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
 }
 
 /// An agent that is called, and what it said about itself.

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::asking::{Asking, metadata, texts, unless_cancelled, with_test_mode};
 use super::loaded::Drive;
+use super::shared::NoParty;
 use super::traced::for_traces;
 use crate::check::dialogue::{Ending, Progress};
 use crate::check::ending_of;
@@ -26,7 +27,7 @@ pub(super) async fn next_input(
 ) -> Result<Input, Ending> {
     let simulator = &case.dialogue.simulator;
     let bytes = simulator.options.as_ref().map_or(0, Json::size) * JSON_MEMORY;
-    let options = in_place(bytes, || with_test_mode(simulator.options.as_ref(), "simulator", Some(turn)));
+    let options = in_place(bytes, || with_test_mode(simulator.options.as_ref(), PartyRole::Simulator, Some(turn)));
     let asked = NextInput {
         persona: metadata(&options, "persona"),
         goal: metadata(&options, "goal"),
@@ -51,7 +52,7 @@ pub(super) async fn next_input(
             Ok(Said::Vote { .. } | Said::Silence(_) | Said::Cancelled) => {
                 Err(simulator_error("it judged then, and spoke not"))
             }
-            Err(why) => Err(simulator_error(&why)),
+            Err(why) => Err(simulator_error(&why.to_string())),
         },
         None => live_input(case, &asked, &belongs).await,
     };
@@ -70,7 +71,7 @@ pub(super) async fn next_input(
 
 async fn live_input(case: &Drive<'_>, asked: &NextInput<'_>, belongs: &Belongs) -> Result<Input, Ending> {
     let Some(party) = case.shared.parties.get(&case.dialogue.simulator.agent) else {
-        return Err(simulator_error("there is no such agent"));
+        return Err(simulator_error(&NoParty::Unknown.to_string()));
     };
     let answer = unless_cancelled(case.shared, Box::pin(party.next_input(belongs, asked))).await;
     let Some(answer) = answer else { return Err(ending_of(Failure::Cancelled, None)) };

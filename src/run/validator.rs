@@ -30,7 +30,7 @@ pub(super) async fn validator(
     belongs: &Belongs,
 ) -> Reply {
     let bytes = options.map_or(0, Json::size) * JSON_MEMORY;
-    let options = in_place(bytes, || with_test_mode(options, "validator", None));
+    let options = in_place(bytes, || with_test_mode(options, PartyRole::Validator, None));
     let criteria = metadata(&options, "criteria").to_owned();
     // What is no number of votes was refused with the suite.
     let votes = votes_of(&options).unwrap_or(1);
@@ -50,7 +50,7 @@ pub(super) async fn validator(
         Some(_) => None,
         None => match shared.party(id) {
             Ok(party) => Some(party),
-            Err(why) => return Reply::failed(why),
+            Err(why) => return Reply::failed(why.to_string()),
         },
     };
     let mut given = Vec::new();

@@ -94,7 +94,7 @@ struct Worker {
 
 /// What is called.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct FunctionCall<'a> {
     /// The scripts of the run.
     pub scripts: &'a Scripts,
     /// The script, by its path.
@@ -234,7 +234,7 @@ impl Pool {
 
 impl Share {
     /// Calls a function that asks for nothing.
-    pub async fn call(&self, call: Call<'_>) -> Called {
+    pub async fn call(&self, call: FunctionCall<'_>) -> Called {
         let (mut session, mut step) = match self.begin(call).await {
             Ok(begun) => begun,
             Err(called) => return called,
@@ -254,8 +254,8 @@ impl Share {
     ///
     /// # Errors
     /// What came of the call, if it did not begin.
-    pub async fn begin<'a>(&'a self, call: Call<'a>) -> Result<(Session<'a>, Step), Called> {
-        let Call { scripts, path, functions, kind, arguments, deadline } = call;
+    pub async fn begin<'a>(&'a self, call: FunctionCall<'a>) -> Result<(Session<'a>, Step), Called> {
+        let FunctionCall { scripts, path, functions, kind, arguments, deadline } = call;
         let (modules, imports) = scripts.closure(path);
         let may_wait = kind != Kind::Function;
         let job = Job {

@@ -38,7 +38,7 @@ impl Frame {
     /// # Errors
     /// How the call ends if it means nothing.
     pub fn read(self) -> Result<AgentEvent, Ending> {
-        event_from_proto(self.0).map_err(|error| Ending::broken(error.to_string()))
+        event_from_proto(self.0).map_err(Ending::broken)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A call as a state machine: what everything that comes of it means, and what is to be done then.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use tonic::{Code, Status};
 use crate::conversation::{AgentEvent, CancelReason, Exchange, Failure, ToolMode, ToolOutcome};
 use crate::peer::output::Output;
 use crate::peer::status::{Standing, Trouble, trouble};
-use crate::peer::stream::{Leniency, Recording};
+use crate::peer::stream::{Leniency, Recording, Violation};
 
 /// Most results of tools that wait for an agent to read them.
 const MAX_WAITING_RESULTS: usize = 1_000;
@@ -84,8 +85,8 @@ impl Ending {
 
     /// The end of a call in which the agent broke a rule.
     #[must_use]
-    pub const fn broken(rule: String) -> Self {
-        Self::given_up(Failure::Protocol(rule), CancelReason::ProtocolError)
+    pub fn broken(rule: impl Display) -> Self {
+        Self::given_up(Failure::Protocol(rule.to_string()), CancelReason::ProtocolError)
     }
 
     /// The end of a call with a status of the agent, or of the transport.
@@ -259,7 +260,7 @@ impl CallState {
             Closing::Status(code) => (None, code, Some(Leniency::LeftOpen)),
             Closing::Late => (None, Code::Cancelled, Some(Leniency::LeftOpen)),
             Closing::Event => {
-                let rule = "an event came after `finished`, which must be the last".to_owned();
+                let rule = Violation::AfterFinished.to_string();
                 (Some(Failure::Protocol(rule)), Code::Cancelled, None)
             }
         };

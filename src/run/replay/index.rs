@@ -13,7 +13,7 @@ use crate::verdict::{Blame, CaseResult, Cause, Outcome};
 pub struct Index {
     /// What came of each execution, in the order of the repetitions.
     cases: HashMap<CaseName, Vec<Then>>,
-    places: HashMap<(CaseRef, Key), Vec<Place>>,
+    places: HashMap<(CaseRef, Key), Vec<LogRange>>,
     /// Whoever was asked and did not answer, and why.
     silent: HashMap<(CaseRef, Key), String>,
     /// Which simulators and validators were asked anything.
@@ -28,9 +28,9 @@ pub struct Index {
 /// To whom, and the digest of what.
 pub(super) type Key = (Arc<str>, Arc<str>);
 
-/// Where an answer stands.
+/// Where an answer stands: in this turn, from the first event to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogRange {
     pub(super) turn: u32,
     pub(super) first: u64,
     pub(super) last: u64,
@@ -146,11 +146,11 @@ impl Index {
     }
 
     fn add(&mut self, case: &CaseRef, key: Key, turn: u32, first: u64, last: u64) {
-        self.places.entry((case.clone(), key)).or_default().push(Place { turn, first, last });
+        self.places.entry((case.clone(), key)).or_default().push(LogRange { turn, first, last });
     }
 
     /// The answers to a question in an attempt at a case, in their order.
-    pub(super) fn find(&self, case: &CaseRef, key: Key) -> &[Place] {
+    pub(super) fn find(&self, case: &CaseRef, key: Key) -> &[LogRange] {
         self.places.get(&(case.clone(), key)).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let log = [vote, Said::Silence("no".to_owned()), Said::Cancelled];
         let index = index(log.into_iter().map(|it| (case(1, 1), said(it))).collect());
         let key = || key("judge", "d");
-        assert_eq!(index.find(&case(1, 1), key()), [Place { turn: 1, first: 1, last: 1 }]);
+        assert_eq!(index.find(&case(1, 1), key()), [LogRange { turn: 1, first: 1, last: 1 }]);
         assert_eq!(index.silence(&case(1, 1), key()), Some("no"));
         assert_eq!((index.find(&case(2, 1), key()), index.find(&case(1, 2), key())), (&[][..], &[][..]));
     }
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!((left_out.outcome, left_out.cause), (Outcome::Skipped, None));
         assert!(matches!(executions[2].came, Came::Nothing));
         assert_eq!(index.find(&case(1, 1), key("", "")).len(), 1);
-        assert_eq!(index.find(&case(1, 2), key("", "")), [Place { turn: 1, first: 5, last: 5 }]);
+        assert_eq!(index.find(&case(1, 2), key("", "")), [LogRange { turn: 1, first: 5, last: 5 }]);
         assert_eq!(index.turns(&case(2, 1)), Turns::default());
     }
 }

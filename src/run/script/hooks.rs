@@ -128,8 +128,14 @@ async fn call(
         Err(why) => return Answered::never(why),
     };
     let functions = [hook.function.as_deref().unwrap_or_default()];
-    let call =
-        pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind: Kind::Hook, arguments, deadline };
+    let call = pool::FunctionCall {
+        scripts: &scripts.scripts,
+        path,
+        functions: &functions,
+        kind: Kind::Hook,
+        arguments,
+        deadline,
+    };
     let Called { result, console, .. } = bounded(host.run(scripts, call).await);
     let call = result.as_ref().err().and_then(|broken| usize::try_from(broken.call?).ok());
     let is_cancelled = call.and_then(|call| host.failures.get(call)) == Some(&Failure::Cancelled);
@@ -211,7 +217,7 @@ async fn around(
     let functions = [hook.function.as_deref().unwrap_or_default()];
     let deadline = Instant::now() + CLEANING;
     let kind = Kind::Function;
-    let call = pool::Call { scripts: &scripts.scripts, path, functions: &functions, kind, arguments, deadline };
+    let call = pool::FunctionCall { scripts: &scripts.scripts, path, functions: &functions, kind, arguments, deadline };
     let Called { result, console, .. } = bounded(scripts.pool.call(call).await);
     for line in &console {
         // A log is read on terminals.

@@ -16,14 +16,14 @@ use crate::check::framework::Reply;
 use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
 use crate::event::Payload;
 use crate::json::{Json, Value};
-use crate::peer::agent::Agent;
+use crate::peer::agent::{Agent, DescribeError};
 use crate::peer::party::Belongs;
 use crate::run::call::{Call, call};
 use crate::run::clock::Clock;
 use crate::run::dynamic::MAX_RECORD;
 use crate::run::judging::{Cost, judged};
 use crate::run::replay::Evidence;
-use crate::run::shared::{Callee, RunScripts, Shared};
+use crate::run::shared::{Callee, NoParty, RunScripts, Shared};
 use crate::run::told::ToolCallJson;
 use crate::run::validator::validator;
 use crate::script::pool::{self, Called, Step};
@@ -67,6 +67,26 @@ struct Opinion<'a> {
     score: Option<f64>,
     /// Its place among the replies.
     asked: usize,
+}
+
+/// Why a script cannot call an agent.
+#[derive(Debug, thiserror::Error)]
+enum NoCallee {
+    /// Nobody has that name.
+    #[error("{why}; this run tests {tested:?}, and --agent {id}=URL names another")]
+    Unknown {
+        id: String,
+        tested: String,
+        #[source]
+        why: NoParty,
+    },
+    /// It does not say who it is. That is a failed call.
+    #[error("agent {id:?}: {why}")]
+    Undescribed {
+        id: String,
+        #[source]
+        why: DescribeError,
+    },
 }
 
 /// Serves one call of a script.
@@ -138,7 +158,7 @@ impl<'a> Host<'a> {
     }
 
     /// Calls a function of a script and does what it asks for until it ends.
-    pub(super) async fn run(&mut self, scripts: &RunScripts, called: pool::Call<'_>) -> Called {
+    pub(super) async fn run(&mut self, scripts: &RunScripts, called: pool::FunctionCall<'_>) -> Called {
         let began = Instant::now();
         let (mut session, mut step) = match scripts.pool.begin(called).await {
             Ok(begun) => begun,
@@ -219,8 +239,8 @@ impl<'a> Host<'a> {
         };
         let callee = match self.callee(id).await {
             Ok(callee) => callee,
-            Err(Ok(failure)) => return Err(self.failed(failure)),
-            Err(Err(why)) => return Err(refusal(format!("{name}: {why}"))),
+            Err(why @ NoCallee::Undescribed { .. }) => return Err(self.failed(Failure::Unreachable(why.to_string()))),
+            Err(why) => return Err(refusal(format!("{name}: {why}"))),
         };
         let tool_mode = if stubs.is_some() { ToolMode::Stub } else { self.shared.spec.tool_mode };
         if let Some(capability) = callee.lacks(tool_mode) {
@@ -285,9 +305,8 @@ impl<'a> Host<'a> {
         answer.map_err(|error| refusal(format!("the answer cannot be written: {error}")))
     }
 
-    /// The agent of that id: the one under test, else one that the run or the daemon knows. An error is a failed call, or a
-    /// name that nobody has.
-    async fn callee(&self, id: &str) -> Result<Arc<Callee>, Result<Failure, String>> {
+    /// The agent of that id: the one under test, else one that the run or the daemon knows.
+    async fn callee(&self, id: &str) -> Result<Arc<Callee>, NoCallee> {
         let tested = &self.shared.callee;
         let names = [tested.agent.name.as_str(), tested.description.card.agent_id.as_str()];
         // As with tools, a name space may be left out.
@@ -304,13 +323,14 @@ impl<'a> Host<'a> {
             // Nobody is called.
             return Ok(Arc::new(Callee::new(Agent::nobody(id), Evidence::somebody(), &self.shared.spec)));
         }
-        let agent = self.shared.party(id).map_err(|why| {
-            let name = &tested.agent.name;
-            Err(format!("{why}; this run tests {name:?}, and --agent {id}=URL names another"))
+        let agent = self.shared.party(id).map_err(|why| NoCallee::Unknown {
+            why,
+            id: id.to_owned(),
+            tested: tested.agent.name.clone(),
         })?;
         let patience = PATIENCE.min(self.deadline.saturating_duration_since(Instant::now()));
         let described = agent.describe(patience).await;
-        let (description, _) = described.map_err(|error| Ok(Failure::Unreachable(format!("agent {id:?}: {error}"))))?;
+        let (description, _) = described.map_err(|why| NoCallee::Undescribed { id: id.to_owned(), why })?;
         let callee = Arc::new(Callee::new(agent, description, &self.shared.spec));
         others().insert(id.to_owned(), Arc::clone(&callee));
         Ok(callee)

@@ -12,7 +12,7 @@ use crate::json::{Json, Value};
 use crate::peer::plain::{Verdict, verdict_of};
 use crate::run::shared::{RunScripts, Shared};
 use crate::run::told::{Evidence, ToolCallJson};
-use crate::script::pool::{Broken, Call as ScriptCall, Called};
+use crate::script::pool::{Broken, Called, FunctionCall};
 use crate::script::wire::Kind;
 use crate::suite::framework::message_json;
 use crate::verdict::{Opinion, whole_millis};
@@ -55,7 +55,7 @@ pub(in crate::run) async fn judge(
         Ok(arguments) => arguments,
         Err(error) => return never(format!("its arguments cannot be written: {error}")),
     };
-    let call = ScriptCall { scripts, path, functions: JUDGES, kind: Kind::Function, arguments, deadline };
+    let call = FunctionCall { scripts, path, functions: JUDGES, kind: Kind::Function, arguments, deadline };
     let Called { result, console, waited, .. } = bounded(pool.call(call).await);
     (reply_of(result, console), waited)
 }

@@ -83,7 +83,7 @@ async fn call(
         Ok(context) => context,
         Err(error) => return Err(error.to_string()),
     };
-    let call = pool::Call {
+    let call = pool::FunctionCall {
         scripts: known,
         path,
         functions: &[function],

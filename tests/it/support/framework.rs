@@ -11,7 +11,7 @@ use forge::case::CaseRef;
 use forge::check::framework::{Question, Replies, Reply, questions};
 use forge::check::{self, Context};
 use forge::conversation::{Exchange, Message, Part, Role, ToolMode};
-use forge::event::{self, Payload};
+use forge::event::{self, PartyRole, Payload};
 use forge::json::Json;
 use forge::plan::{RunSpec, plan};
 use forge::report::{Verdict, jsonl};
@@ -135,7 +135,7 @@ pub(crate) fn standard(vector: &Vector) -> Result<Answer, Unanswered> {
     for (position, question) in questions(&case.claims) {
         let decision = match question {
             Question::Validator { agent, options } => {
-                let told = with_test_mode(options, "validator", None);
+                let told = with_test_mode(options, PartyRole::Validator, None);
                 let known = validators.get(agent);
                 if known.is_some() {
                     asked.push(json!({ "agent": agent, "metadata": value(told.get("metadata"))? }));
