@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn small_batches_pass_large_ones_and_the_oldest_is_never_passed_over() {
         const LARGE: usize = TOGETHER / 2 + 1;
-        let cases: [(&[usize], bool, &[&[u64]]); 6] = [
+        type Case = (&'static [usize], bool, &'static [&'static [u64]]);
+        let cases: [Case; 6] = [
             (&[1, 2, 3], true, &[&[0, 1, 2]]),
             (&[LARGE, LARGE, 10, LARGE, 20], true, &[&[0, 2, 4], &[1], &[3]]),
             (&[10, 3 * TOGETHER, LARGE, 20], true, &[&[0, 2, 3], &[1]]),

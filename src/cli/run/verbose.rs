@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use crate::case::CaseRef;
-use crate::case::CaseRef;
 use crate::cli::watch::{Tools, describe_call};
 use crate::conversation::{Message, Role, Transcript};
 use crate::event::{Payload, RunEvent};
