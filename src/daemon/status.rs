@@ -127,7 +127,10 @@ pub fn of_bundles(error: &BundlesError) -> Status {
 /// A run that cannot be found or kept.
 #[must_use]
 pub fn of_store(error: &StoreError) -> Status {
-    let message = error.to_string();
+    if error.is_trouble() {
+        tracing::error!(%error, "the store did not do what a client asked for");
+    }
+    let message = error.for_clients();
     match error {
         StoreError::UnknownRun(_) => with_reason(Code::NotFound, UNKNOWN_RUN, message),
         StoreError::RequestIdReused(_) => with_reason(Code::AlreadyExists, "REQUEST_ID_REUSED", message),

@@ -114,7 +114,7 @@ impl Live {
             run.error = Some(Fault {
                 code: tonic::Code::DataLoss.into(),
                 reason: "STORE_FAILED".to_owned(),
-                message: format!("the log of the run cannot be written: {error}"),
+                message: format!("the log of the run cannot be written: {}", error.for_clients()),
                 origin: FaultOrigin::Daemon,
                 retryable: true,
             });

@@ -128,6 +128,31 @@ impl StoreError {
         matches!(self, Self::NoRoom(_) | Self::Away(_))
     }
 
+    /// What clients are told. What the database says of itself names files, hosts and statements: that is for the daemon's log.
+    #[must_use]
+    pub fn for_clients(&self) -> String {
+        match self {
+            Self::NoRoom(_) => "the store of the daemon has no room; its log says more".to_owned(),
+            Self::Away(_) => "the store of the daemon does not answer; its log says more".to_owned(),
+            Self::LogLost(error) => format!("the log of the run cannot be written: {}", error.for_clients()),
+            Self::Newer(_) | Self::InUse | Self::Gone(_) | Self::Database(_) | Self::Corrupt(_) => {
+                "the store of the daemon failed; its log says why".to_owned()
+            }
+            Self::UnknownRun(_) | Self::RequestIdReused(_) | Self::Full(_) | Self::NotOver(_) | Self::Over(_) => {
+                self.to_string()
+            }
+        }
+    }
+
+    /// Whether it is trouble of the store, and not what was asked of it.
+    #[must_use]
+    pub const fn is_trouble(&self) -> bool {
+        !matches!(
+            self,
+            Self::UnknownRun(_) | Self::RequestIdReused(_) | Self::Full(_) | Self::NotOver(_) | Self::Over(_)
+        )
+    }
+
     /// Whether nobody knows what became of the connection.
     const fn is_of_connection(&self) -> bool {
         matches!(self, Self::NoRoom(_) | Self::Away(_) | Self::Database(_))
