@@ -6,8 +6,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: a worker has no runtime, and takes no arguments that people know.
-    forge::script::worker::main().unwrap_or_else(start)
+    // Before anything else: a worker and a keeper have no runtime, and take no arguments that people know.
+    forge::script::worker::main().or_else(forge::cli::keeper::main).unwrap_or_else(start)
 }
 
 #[tokio::main]

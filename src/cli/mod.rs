@@ -14,6 +14,7 @@ mod follow;
 mod history;
 mod init;
 mod inputs;
+pub mod keeper;
 mod lines;
 mod named;
 mod proto;

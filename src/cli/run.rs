@@ -15,6 +15,7 @@ mod previous;
 mod progress;
 pub(super) mod regrade;
 mod snapshot;
+mod start;
 mod tell;
 mod trace;
 mod until_end;
@@ -44,6 +45,7 @@ pub(super) use create::read_run;
 use http_agent::HttpAgents;
 use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
+use start::Starts;
 use tell::tell;
 use until_end::{Ended, follow};
 use verbose::Verbose;
@@ -53,7 +55,7 @@ const WAIT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exit, CliError> {
     let daemon = daemon.filter(|_| !args.daemon_free);
-    settle(&mut args, daemon.as_deref())?;
+    let starts = settle(&mut args, daemon.as_deref())?;
     let http = HttpAgents::start(&mut args, daemon.as_deref()).await?;
     let inputs = read_inputs(&args).await?;
     if daemon.is_none() && args.detach {
@@ -72,8 +74,15 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
         say("no daemon given: running one inside this process");
     }
     http.lines().for_each(|line| say(&line));
-    // Apart: what it holds is large, and moved about.
-    let result = Box::pin(run_on(&client, &args, inputs, &interrupts)).await;
+    let result = match starts.start(&mut args, &interrupts).await {
+        Ok(started) => {
+            // Apart: what it holds is large, and moved about.
+            let result = Box::pin(run_on(&client, &args, inputs, &interrupts)).await;
+            started.end().await;
+            result
+        }
+        Err(error) => Err(error),
+    };
     client.close().await;
     http.close().await;
     match result {
@@ -87,7 +96,7 @@ pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exi
 }
 
 /// Completes the arguments from the settings of the project, and refuses those that make no sense together.
-fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<(), CliError> {
+fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<Starts, CliError> {
     let sources: Vec<String> = args.paths.iter().chain(&args.input).cloned().collect();
     if sources.is_empty() {
         return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
@@ -98,6 +107,7 @@ fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<(), CliError> {
     if let Some(config) = config::Config::find(args.config.as_deref())? {
         config.fill(args)?;
     }
+    let starts = Starts::of(args)?;
     if args.name.is_none() && !(args.dry_run && only_reads(&sources)) {
         return Err(no_agent());
     }
@@ -126,7 +136,8 @@ fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<(), CliError> {
     {
         return Err(CliError::new(Exit::Usage, format!("--agent {id}=… is given twice")));
     }
-    Ok(())
+    // Who reads alone asks nobody.
+    Ok(if args.dry_run && only_reads(&sources) { Starts::default() } else { starts })
 }
 
 /// Reads everything that a run takes, and tells what is odd about it.
@@ -178,6 +189,7 @@ fn no_agent() -> CliError {
     let ways = [
         "-n AGENT               as in -n grpc://127.0.0.1:50051, -n http://127.0.0.1:3000/chat or -n assistants.expense",
         "FORGE_AGENT=AGENT      the same, in the environment",
+        "--start COMMAND        as in --start 'python agent.py --listen {listen}': it is started for the run",
         "forge.config.json      {\"agentEndpoint\": \"AGENT\"}, here or in a folder above: the settings of the project",
     ];
     CliError::new(Exit::Usage, "no agent to test: name it in one of these ways")

@@ -69,6 +69,7 @@ mod scenarios;
 mod script_tests;
 mod scripts;
 mod shown;
+mod starts;
 mod support;
 mod traces;
 mod turn_limits;

@@ -46,6 +46,15 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "ID=URL", value_parser = key_value)]
     pub(super) agent: Vec<(String, String)>,
 
+    /// Start the agent for this run and end it with it, such as 'python agent.py --listen {listen}': where it is to listen stands in place
+    /// of {listen}, or the port of it in place of {port}; ID=COMMAND starts another agent; may be given several times
+    #[arg(long, value_name = "[ID=]COMMAND")]
+    pub(super) start: Vec<String>,
+
+    /// Time for an agent that is started to serve [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
+    pub(super) start_within: Option<Timeout>,
+
     /// How an HTTP endpoint is spoken to that is tested
     #[command(flatten)]
     pub(super) endpoint: Endpoint,
@@ -287,6 +296,10 @@ pub(in crate::cli) struct RunArgs {
     /// As `seed_manifest`; it need not be there as long as no case asks for it
     #[arg(skip)]
     pub(super) seed_manifest_by_settings: Option<PathBuf>,
+
+    /// Agents of the settings that are started, with their commands
+    #[arg(skip)]
+    pub(super) starts_by_settings: Vec<(String, String)>,
 
     /// Agents of the settings that are HTTP endpoints
     #[arg(skip)]

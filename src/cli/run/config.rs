@@ -5,12 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use super::args::{OUTPUT_DIR, RunArgs, Tools};
-use super::config_agents::SettingsPlace;
+use super::config_agents::{SettingsAgent, SettingsPlace};
 use super::http_agent::NamedEndpoint;
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value, without_mark};
 use crate::peer::target::speaks_http;
-use crate::sidecar::http::endpoint::Endpoint;
 use crate::suite::error::did_you_mean;
 use crate::suite::timeout::Timeout;
 use crate::trace::check_template;
@@ -132,16 +131,18 @@ impl Config {
         }
         for (id, json) in agents.members() {
             let place = SettingsPlace { file: &self.path, folder: self.folder(), id };
-            let (url, endpoint) = match &json.value {
+            let SettingsAgent { url, endpoint, start } = match &json.value {
                 Value::Object(_) => place.agent(json)?,
-                _ => (json.as_str().unwrap_or_default().to_owned(), Endpoint::default()),
+                _ => SettingsAgent { url: json.as_str().map(str::to_owned), ..SettingsAgent::default() },
             };
-            if url.is_empty() || id.is_empty() {
+            if id.is_empty() || url.as_ref().map_or(start.is_none(), String::is_empty) {
                 return Err(self.refuse("agents", &format!("{id:?} must be a name with an address")).hint(hint));
             }
             if args.agent.iter().any(|(known, _)| known == id) {
                 continue;
             }
+            args.starts_by_settings.extend(start.map(|command| (id.clone(), command)));
+            let Some(url) = url else { continue };
             if speaks_http(&url) {
                 args.endpoints.push(NamedEndpoint { id: id.clone(), url, endpoint });
             } else if endpoint.is_said() {

@@ -15,7 +15,7 @@ use crate::suite::error::meant_or_all;
 use crate::suite::timeout::MAX_TIMEOUT;
 
 /// What can be said of an agent.
-const KEYS: &[&str] = &["url", "preset", "model", "stream", "headers", "body", "fields", "timeoutMs"];
+const KEYS: &[&str] = &["url", "preset", "model", "stream", "headers", "body", "fields", "timeoutMs", "start"];
 /// Where values stand in what is sent and answered; the names of the options without `-field`.
 const FIELDS: &[&str] = &[
     "message",
@@ -33,6 +33,17 @@ const FIELDS: &[&str] = &[
     "toolError",
 ];
 
+/// What the settings say of an agent.
+#[derive(Debug, Default)]
+pub(super) struct SettingsAgent {
+    /// Its address.
+    pub(super) url: Option<String>,
+    /// How it is spoken to if that is an HTTP endpoint.
+    pub(super) endpoint: Endpoint,
+    /// The command that starts it.
+    pub(super) start: Option<String>,
+}
+
 /// Where an agent stands.
 pub(super) struct SettingsPlace<'a> {
     /// The file with the settings.
@@ -48,12 +59,17 @@ impl SettingsPlace<'_> {
     ///
     /// # Errors
     /// What is wrong with it, with file and line.
-    pub(super) fn agent(&self, json: &Json) -> Result<(String, Endpoint), CliError> {
+    pub(super) fn agent(&self, json: &Json) -> Result<SettingsAgent, CliError> {
         self.check_keys(json, "", KEYS)?;
-        let Some(url) = json.get("url") else {
-            return Err(self.refuse(json, "", "needs the address of the agent, its `url`"));
-        };
-        let url = self.text(url, "url")?;
+        let url = json.get("url").map(|url| self.text(url, "url")).transpose()?;
+        let start = json.get("start").map(|start| self.text(start, "start")).transpose()?;
+        if url.is_none() && start.is_none() {
+            return Err(self.refuse(
+                json,
+                "",
+                "needs the address of the agent, its `url`, or the command that starts it, its `start`",
+            ));
+        }
         let mut endpoint = Endpoint::default();
         if let Some(preset) = json.get("preset") {
             let name = self.text(preset, "preset")?;
@@ -87,7 +103,7 @@ impl SettingsPlace<'_> {
             })?);
         }
         endpoint.fields = self.fields(json)?;
-        Ok((url, endpoint))
+        Ok(SettingsAgent { url, endpoint, start })
     }
 
     /// An object, or the name of a file with one.

@@ -29,6 +29,13 @@ impl HttpUrl {
         (host.to_owned(), self.url.port_or_known_default().unwrap_or_default())
     }
 
+    /// Host and port where the endpoint listens, in one text.
+    #[must_use]
+    pub fn host_and_port(&self) -> String {
+        let (host, port) = self.address();
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     /// The host, with the port if it is written, as it may name an agent.
     #[must_use]
     pub fn authority(&self) -> &str {
