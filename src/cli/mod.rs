@@ -18,6 +18,7 @@ pub mod keeper;
 mod lines;
 mod named;
 mod proto;
+mod report;
 mod results;
 mod run;
 mod runs;
@@ -25,6 +26,7 @@ mod scripts;
 mod seed;
 mod show;
 mod status;
+mod stored;
 mod watch;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -62,6 +64,8 @@ enum Command {
     Watch(watch::WatchArgs),
     /// Show what happened in the cases of a run: what was said and called, and assertion by assertion
     Show(show::ShowArgs),
+    /// Write the results of a run that is over in any format, from a result file or from what a daemon keeps
+    Report(report::ReportArgs),
     /// Judge what was recorded in a run by the assertions of today, without calling any agent
     Regrade(Box<run::regrade::RegradeArgs>),
     /// Show what came out differently in two runs, and whether that may be chance
@@ -111,6 +115,7 @@ pub async fn main() -> ExitCode {
         Command::Regrade(args) => Box::pin(run::regrade::regrade(daemon, *args)).await,
         Command::Diff(args) => diff::diff(daemon, args).await,
         Command::Show(args) => show::show(daemon, args).await,
+        Command::Report(args) => report::report(daemon, args).await,
         Command::Watch(args) => watch::watch(daemon, args).await,
         Command::Runs { command } => runs::runs(daemon, command).await,
         Command::Cases { command } => cases::cases(daemon, command).await,

@@ -52,7 +52,7 @@ pub(super) fn of_run(folder: &Path, name: Name<'_>) -> Vec<PathBuf> {
 }
 
 /// The id of a run in the name of a file, as in `faq.golden.01a2….json`.
-fn run_of(file: &Path) -> Option<String> {
+pub(super) fn run_of(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     name.split('.').rev().find(|part| Uuid::parse_str(part).is_ok()).map(str::to_owned)
 }

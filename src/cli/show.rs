@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::client::Client;
 use super::follow::Follower;
+use super::stored::{Found, find};
 use super::{CliError, Exit, look, named, note, print};
 use crate::case::CaseRef;
 use crate::conversation::AgentEventKind;
@@ -23,7 +23,8 @@ const SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// The run: the beginning of its id, last, last~1 (the one before), last:SUITE, or a label such as branch=main
+    /// The run: the beginning of its id, last, last~1 (the one before), last:SUITE, or a label such as branch=main; or a result
+    /// file. Without a daemon it is looked for in the folder for results
     #[arg(value_name = "RUN")]
     run: String,
 
@@ -57,14 +58,26 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) async fn show(daemon: Option<String>, args: ShowArgs) -> Result<Exit, CliError> {
-    let client = Client::required(daemon).await?;
-    let run_id = named::run_id(&client, &args.run).await?;
     let mut shown = Cases::of(&args);
-    let mut log = Follower::new(&client, &run_id, Detail::Calls).so_far(args.case.as_deref());
-    while let Some(event) = log.next().await? {
-        shown.take(event)?;
-    }
-    client.close().await;
+    let run_id = match find(daemon, std::slice::from_ref(&args.run)).await? {
+        Found::Files(stored) => {
+            let (run, log) = *stored;
+            let run_id = run.run_id.clone();
+            shown.run = Some(run);
+            for event in log {
+                shown.take(Arc::new(event))?;
+            }
+            run_id
+        }
+        Found::Daemon(client, run_id) => {
+            let mut log = Follower::new(&client, &run_id, Detail::Calls).so_far(args.case.as_deref());
+            while let Some(event) = log.next().await? {
+                shown.take(event)?;
+            }
+            client.close().await;
+            run_id
+        }
+    };
     shown.end(&run_id)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `messages` (what the case sends), `tool_calls`, `commentary`; `repeat` of the
 //! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
-//! `outcome`, `reason` and `hint`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
+//! `outcome`, `reason`, `hint` and `tokens`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
 
 use serde::Serialize;
@@ -165,6 +165,9 @@ pub(super) struct Assertion<'a> {
     reason: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     hint: &'a str,
+    /// Template tokens that lead nowhere, for which it was skipped.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tokens: &'a [String],
     #[serde(flatten)]
     opinion: Option<Judged<'a>>,
 }
@@ -174,7 +177,9 @@ impl<'a> Assertion<'a> {
         let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
         let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
         // These are said by this line itself.
-        for key in ["type", "passed", "outcome", "reason", "hint", "score", "replies", "votes", "agreeing", "console"] {
+        for key in [
+            "type", "passed", "outcome", "reason", "hint", "tokens", "score", "replies", "votes", "agreeing", "console",
+        ] {
             written.remove(key);
         }
         Self {
@@ -184,6 +189,7 @@ impl<'a> Assertion<'a> {
             outcome: assertion.outcome.name(),
             reason: &assertion.reason,
             hint: &assertion.hint,
+            tokens: &assertion.unresolved_tokens,
             opinion: assertion.opinion.as_ref().map(Judged::of),
         }
     }

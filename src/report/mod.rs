@@ -18,6 +18,7 @@ pub mod repeats;
 #[cfg(test)]
 mod sample;
 pub mod steps;
+pub mod stored;
 pub mod suite_result;
 pub mod transcript;
 mod words;

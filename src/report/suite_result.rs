@@ -3,7 +3,7 @@
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite `suite` (its path, which is its name in everything
 //! that knows suites), `warnings`, `agentId` (the name under which the agent was asked for),
 //! `agent` (what it says about itself), `partial` (only some cases were selected), `newCases`, `vanishedCases`, `notJudged` (passed then, and has no verdict now), `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
-//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions` (of Agent Test Framework V2), `usage`, `toolCalls`, `response`,
+//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions`, `messages` (what it sends), `usage`, `toolCalls`, `response`,
 //! `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged.
 
 use std::time::Duration;
@@ -17,7 +17,6 @@ use super::repeats::{Gated, Repeated};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::{Arguments, Blob, Cost, Message, Part, Payload, Source, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
-use crate::suite::Dialect;
 use crate::text::printable_json;
 use crate::verdict::baseline::Comparison;
 use crate::verdict::{Attempt, Blame, Cause, Outcome, Totals, Turn, whole_millis};
@@ -486,11 +485,7 @@ impl<'a> Case<'a> {
             earlier_attempts: result.earlier.iter().map(Earlier::of).collect(),
             flaky: result.is_flaky(),
             repeat: verdict.case.repeat,
-            assertions: if Dialect::of(&verdict.case.suite) == Dialect::Framework {
-                result.assertions.iter().map(Assertion::of).collect()
-            } else {
-                Vec::new()
-            },
+            assertions: result.assertions.iter().map(Assertion::of).collect(),
             messages: result.messages.iter().map(Asked::of).collect(),
             total_turns: result.total_turns,
             turns: result.turns.iter().map(Said::of).collect(),

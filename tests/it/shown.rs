@@ -280,6 +280,72 @@ fn results_have_the_names_of_their_runs() {
     assert!(ended.stderr.contains("no result of that run in evals/results"), "{}", ended.stderr);
 }
 
+/// Every report, and a case in full, are made from a result file, too, with no daemon and no agent there.
+#[test]
+fn reports_from_result_files() {
+    let place = Place::new();
+    let (agent, url) = place.agent(SHOP);
+    place.write("refund.golden.json", REFUND);
+    place.write(
+        "other.jsonl",
+        "{\"id\": \"o\", \"input\": \"x\", \"assertions\": [{\"type\": \"contains\", \"value\": \"No\"}]}\n",
+    );
+    let outputs = ["-o", "r.json", "-o", "r.jsonl", "-o", "r.html", "-o", "r.md", "-o", "r.xml"];
+    let ended = place.run(&[&["run", "refund.golden.json", "other.jsonl", "-n", &url], &outputs[..]].concat());
+    assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
+    drop(agent);
+    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+    for names in [&["r.json"][..], &["last"]] {
+        let again = ["-o", "a.json", "-o", "a.jsonl", "-o", "a.html", "-o", "a.md", "-o", "a.xml", "-o", "each/"];
+        let ended = place.run(&[&["report"], names, &again[..]].concat());
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{names:?}");
+        for name in ["r.json", "r.jsonl", "r.xml"] {
+            let (then, now) = (read(name), read(&name.replace("r.", "a.")));
+            let (mut then, mut now): (Vec<_>, Vec<_>) = (then.lines().collect(), now.lines().collect());
+            // The files of a run are put together in the order of their names.
+            then.sort_unstable();
+            now.sort_unstable();
+            let steady = |line: &&str| line.trim_matches([' ', ',']).to_owned();
+            assert_eq!(
+                then.iter().map(steady).collect::<Vec<_>>(),
+                now.iter().map(steady).collect::<Vec<_>>(),
+                "{name}"
+            );
+        }
+        assert!(read("a.md").contains("user: My order is old.\n→ look"), "{}", read("a.md"));
+        assert!(read("a.html").contains("<pre>Refund?</pre>"));
+        assert_eq!(std::fs::read_dir(place.path().join("each")).expect("a folder").count(), 2);
+    }
+    for name in ["r.json", "last", "last:refund"] {
+        let shown = place.run(&["show", name]).stdout;
+        let told = "\n  user: My order is old.\n  → look {\"order\": 17}\n";
+        assert!(shown.starts_with("✗ late  Late refunds are refused\n") && shown.contains(told), "{name}: {shown}");
+        assert!(shown.contains("\n  ✗ responseContains\n    expected 'policy' in response but not found\n"), "{shown}");
+    }
+    place.write("none.json", "{\"cases\": []}");
+    place.write("not.json", "[1,");
+    for (args, says) in [
+        (&["report", "gone.json", "-o", "x.md"][..], "gone.json: No such file"),
+        (&["report", "none.json", "-o", "x.md"], "none.json: it is no result as JSON: missing field `runId`"),
+        (&["report", "not.json", "-o", "x.md"], "not.json: it is no result as JSON: "),
+        (&["report", "r.jsonl", "-o", "x.md"], "r.jsonl: it is no result as JSON: "),
+        (&["report", "r.json", "-o", "x.txt"], "-o x.txt: the ending says no known format"),
+        (&["report", "last~5", "-o", "x.md"], "there is no result of a run \"last~5\" in evals/results; the newest: "),
+        (&["show", "zzz"], "there is no result of a run \"zzz\" in evals/results; the newest: "),
+        (&["show", "r.json", "late", "--repeat", "3"], "has no such case \"late\""),
+    ] {
+        let ended = place.run(args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?} {}", ended.stderr);
+        let lines: Vec<&str> = ended.stderr.lines().collect();
+        assert!(
+            lines.len() == 2 && lines[0].contains(says) && lines[1].starts_with("  hint: "),
+            "{args:?} {}",
+            ended.stderr
+        );
+    }
+    assert!(!place.path().join("x.md").exists());
+}
+
 /// The texts of a document, one after the other.
 fn roxmltree_text(xml: &str) -> String {
     let document = roxmltree::Document::parse(xml).expect("XML");

@@ -381,7 +381,7 @@ impl RunArgs {
         }
     }
 
-    pub(super) fn output_dir(&self) -> &Path {
+    pub(in crate::cli) fn output_dir(&self) -> &Path {
         self.output_dir.as_deref().unwrap_or(Path::new(OUTPUT_DIR))
     }
 

@@ -77,7 +77,7 @@ impl Config {
     ///
     /// # Errors
     /// When a value makes no sense.
-    pub(super) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
+    pub(in crate::cli) fn fill(&self, args: &mut RunArgs) -> Result<(), CliError> {
         let folder = self.folder();
         args.name = args.name.take().or(self.text("agentEndpoint")?);
         self.fill_agents(args)?;

@@ -9,8 +9,8 @@ use super::{RunArgs, read_run};
 use crate::cli::client::Client;
 use crate::cli::inputs::Inputs;
 use crate::cli::{CliError, Exit};
-use crate::event::{Run, SuiteInfo};
-use crate::report::Format;
+use crate::event::{Run, RunEvent, SuiteInfo};
+use crate::report::{Format, whole};
 use crate::suite::Dialect;
 use crate::wire::control as pb;
 
@@ -76,6 +76,24 @@ pub(in crate::cli) async fn report(
     write_outputs(client, run_id, &suites, outputs, traces).await
 }
 
+/// Writes results of a run that was read from result files.
+pub(in crate::cli) fn write_stored(run: &Run, log: &[RunEvent], outputs: &[PathBuf]) -> Result<(), CliError> {
+    check_formats(outputs)?;
+    let made = |format, only| {
+        whole(format, run.clone(), log, only).map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))
+    };
+    for output in outputs {
+        if is_folder(output) {
+            for (index, name) in names(&run.suites, &run.run_id, of_dialect).iter().enumerate() {
+                write_whole(&output.join(name), &made(of_dialect(&run.suites[index]), Some(index))?)?;
+            }
+        } else {
+            write_whole(output, &made(format_of(output).unwrap_or(Format::Json), None)?)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes what was asked for: files with everything, folders with a file a suite.
 async fn write_outputs(
     client: &Client,
@@ -134,7 +152,16 @@ async fn write_suites(
     folder: &Path,
     format: fn(&SuiteInfo) -> Format,
 ) -> Result<(), CliError> {
-    let mut used: Vec<String> = Vec::new();
+    for (suite, name) in suites.iter().zip(names(suites, run_id, format)) {
+        let file = folder.join(name);
+        client.again(async || fetch(client, run_id, &suite.path, &file).await).await?;
+    }
+    Ok(())
+}
+
+/// The name of a file for each suite.
+fn names(suites: &[SuiteInfo], run_id: &str, format: fn(&SuiteInfo) -> Format) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
     for suite in suites {
         // Named after file and run, both of which are ours; never after what stands in a file.
         let file = suite.path.rsplit('/').next().unwrap_or_default();
@@ -143,15 +170,13 @@ async fn write_suites(
         let mut name = format!("{stem}.{run_id}.{ending}");
         let mut number = 2;
         // Some file systems do not tell letter cases apart.
-        while used.contains(&name.to_lowercase()) {
+        while names.iter().any(|other| other.to_lowercase() == name.to_lowercase()) {
             name = format!("{stem}.{run_id}.{number}.{ending}");
             number += 1;
         }
-        let file = folder.join(&name);
-        client.again(async || fetch(client, run_id, &suite.path, &file).await).await?;
-        used.push(name.to_lowercase());
+        names.push(name);
     }
-    Ok(())
+    names
 }
 
 /// Fetches a report into a file, whose ending says the format.
