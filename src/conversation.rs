@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use arguments::Arguments;
-pub use kept::{MAX_KEPT, kept};
+pub use kept::kept;
 
 use crate::case::CaseRef;
 use crate::json::{Json, ParseError};

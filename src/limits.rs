@@ -272,6 +272,10 @@ limits! {
         "time that a script waits for a process",
         "the scripts before it have limits",
         "the case is errored, and the daemon is to blame";
+    KEPT_BYTES: usize = 64 << 10, bytes;
+        "texts of what a case sends that are kept with its verdict",
+        "people read them, and each repetition of a case has its own",
+        "the messages before are left out, which reports say";
     JUDGED_BYTES: usize = 16 << 20, bytes;
         "arguments or result of a tool call that assertions look into",
         "what is read takes ten times its text",

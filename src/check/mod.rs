@@ -10,7 +10,7 @@ mod params;
 mod snapshot;
 mod step;
 
-use crate::conversation::{Exchange, Failure, MAX_KEPT, ToolCall, ToolMode, Transcript, kept};
+use crate::conversation::{Exchange, Failure, ToolCall, ToolMode, Transcript, kept};
 use crate::suite::automaton::Deadline;
 use crate::suite::template::{Data, why_unresolved};
 use crate::suite::{Case, Dialect};
@@ -63,7 +63,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
             hint,
             warnings,
             messages_count,
-            messages: kept(&case.messages, MAX_KEPT),
+            messages: kept(&case.messages),
             ..CaseResult::without_assertions(outcome, cause, blame, error, transcript)
         };
     }
@@ -89,7 +89,7 @@ pub fn judge(case: &Case, exchange: Exchange, context: &Context<'_>) -> CaseResu
         turns: Vec::new(),
         checkpoints: Vec::new(),
         messages_count: count_messages(case),
-        messages: kept(&case.messages, MAX_KEPT),
+        messages: kept(&case.messages),
         earlier: Vec::new(),
         console: Vec::new(),
         replayed: false,

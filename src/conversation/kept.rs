@@ -3,14 +3,16 @@
 use std::fmt::Write as _;
 
 use super::{Blob, Message, Part, Source};
+use crate::limits::KEPT_BYTES;
 
-/// Most bytes of texts that are kept of what a case sends.
-pub const MAX_KEPT: usize = 64 << 10;
-
-/// The last of some messages, with at most `most` bytes of texts: the message in which they run out ends there, and those before it
-/// are left out. Of files only their names are kept.
+/// The last of the messages that a case sends, with at most [`KEPT_BYTES`] of texts: the message in which they run out ends there, and
+/// those before it are left out. Of files only their names are kept.
 #[must_use]
-pub fn kept(messages: &[Message], most: usize) -> Vec<Message> {
+pub fn kept(messages: &[Message]) -> Vec<Message> {
+    within(messages, KEPT_BYTES)
+}
+
+fn within(messages: &[Message], most: usize) -> Vec<Message> {
     let mut left = most;
     let mut last = Vec::new();
     for message in messages.iter().rev() {
@@ -95,11 +97,11 @@ mod tests {
         let last =
             Message { role: Role::User, parts: vec![Part::Text("see".to_owned()), blob(Source::Content(content))] };
         let messages = [Message::user("first"), Message::assistant("é second"), last];
-        let all = kept(&messages, 1_000);
+        let all = within(&messages, 1_000);
         assert_eq!(all.iter().map(Message::shown).collect::<Vec<_>>(), ["first", "é second", "see [image/png a.png]"]);
         assert_eq!(all[2].parts[1], blob(Source::File(String::new())));
-        let some: Vec<String> = kept(&messages, 18).iter().map(Message::shown).collect();
+        let some: Vec<String> = within(&messages, 18).iter().map(Message::shown).collect();
         assert_eq!(some, ["…", "see [image/png a.png]"], "a letter is whole or not there");
-        assert_eq!(kept(&messages, 0), []);
+        assert_eq!(within(&messages, 0), []);
     }
 }

@@ -68,7 +68,8 @@ pub enum Kind {
 
 impl Step {
     fn new(turn: u32, kind: Kind, what: impl Into<String>, text: &str, most: usize) -> Self {
-        let cut = cut(text, most);
+        // To say that a few letters are left out takes more room than they do.
+        let cut = if text.len() <= most.saturating_add(most / 8) { cut(text, usize::MAX) } else { cut(text, most) };
         let note = cut.note().map(|note| format!("… {note}")).unwrap_or_default();
         Self { turn, kind, what: what.into(), text: printable_lines(cut.text), note }
     }

@@ -11,11 +11,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::case::CaseRef;
 use crate::conversation::{
     AgentCard, Arguments, Blob, Cost, Fault, JsonText, Message, Part, Payload as Value, Role, Source, ToolCall,
     ToolOutcome, Transcript, Usage,
 };
-use crate::event::{CaseRef, Payload, Run, RunEvent, State, SuiteInfo};
+use crate::event::{Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::{Replay, RunSpec};
 use crate::suite::staleness::{Staleness, StalenessWarning};
 use crate::suite::{Labels, Tier};

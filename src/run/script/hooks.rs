@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::bounded;
 use super::host::Host;
 use crate::case::CaseRef;
-use crate::conversation::{Failure, MAX_KEPT, Transcript, kept};
+use crate::conversation::{Failure, Transcript, kept};
 use crate::json::Json;
 use crate::plan::PlannedCase;
 use crate::run::loaded::Loaded;
@@ -56,7 +56,7 @@ pub(in crate::run) async fn before(
             let transcript = Transcript::default();
             let result = CaseResult::without_assertions(outcome, cause, blame, error, transcript);
             let messages_count = u32::try_from(loaded.case.messages.len()).unwrap_or(u32::MAX);
-            let messages = kept(&loaded.case.messages, MAX_KEPT);
+            let messages = kept(&loaded.case.messages);
             Err(CaseResult { messages_count, messages, console, ..result })
         }
     }
