@@ -1,6 +1,5 @@
 //! Does what scripts ask for: calls agents, and has validators judge.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +9,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::MAX_ANSWER;
+use super::wanted::{Process, Wanted, agent_of, is_given};
 use crate::case::CaseRef;
 use crate::check::describe;
 use crate::check::framework::Reply;
-use crate::conversation::{Exchange, Failure, Invocation, JsonText, Message, ToolMode, Transcript};
+use crate::conversation::{Exchange, Failure, Invocation, Message, ToolMode, Transcript};
 use crate::event::Payload;
 use crate::json::{Json, Value};
 use crate::peer::agent::{Agent, DescribeError};
@@ -28,9 +28,7 @@ use crate::run::told::ToolCallJson;
 use crate::run::validator::validator;
 use crate::script::pool::{self, Called, Step};
 use crate::script::wire::{Answer, Ask, Asked, Refusal};
-use crate::suite::framework::{message_json, read_messages};
-use crate::suite::stub::Stub;
-use crate::suite::{DEFAULT_MAX_TURNS, read_max_turns, stub};
+use crate::suite::framework::message_json;
 use crate::usage::{add_cost, must_estimate};
 use crate::verdict::{Blame, Turn, whole_millis};
 use crate::work::{Undecided, in_place};
@@ -394,104 +392,6 @@ fn refusal(message: impl Into<String>) -> Refusal {
     Refusal { message: message.into(), call: None }
 }
 
-/// The agent that a process of that name asks.
-fn agent_of(name: &str) -> Result<&str, String> {
-    let named = name.strip_prefix("agents.").and_then(|rest| rest.strip_suffix(".Stream"));
-    named.filter(|id| !id.is_empty()).ok_or_else(|| {
-        format!(
-            "there is no process {name:?}: scripts can call agents.ID.Stream, which asks the agent ID, and nothing else"
-        )
-    })
-}
-
-type Members = Vec<(String, Json)>;
-
-/// What a script asks for, as it was read: large values are made into what becomes of them where they hold up nobody.
-enum Wanted {
-    /// The process of that name, with what it is called with.
-    Process(String, Result<Process, String>),
-    /// A validator, with its arguments.
-    Validator(Vec<Json>),
-    File,
-}
-
-impl Wanted {
-    fn read(text: &str, what: Ask, connector: Option<String>) -> Self {
-        let arguments = match Json::parse_file(text).map(|arguments| arguments.value) {
-            Ok(Value::Array(arguments)) => arguments,
-            _ => Vec::new(),
-        };
-        match what {
-            Ask::Process => {
-                let name = arguments.first().and_then(Json::as_str).unwrap_or_default().to_owned();
-                Self::Process(name, Process::read(&arguments, connector))
-            }
-            Ask::Validator => Self::Validator(arguments),
-            Ask::File => Self::File,
-        }
-    }
-}
-
-/// What a process is called with.
-struct Process {
-    messages: Vec<Message>,
-    options: Option<JsonText>,
-    stubs: Option<Vec<(String, Stub)>>,
-    max_turns: u32,
-}
-
-impl Process {
-    fn read(arguments: &[Json], connector: Option<String>) -> Result<Self, String> {
-        let (messages, mut options) = read(arguments)?;
-        let stubs = take(&mut options, "stubs").filter(is_given).map(|stubs| stub::read_all(&stubs)).transpose()?;
-        // Without stubs it is an option like any other, of which only the agent knows what it means.
-        let max_turns = stubs.as_ref().and_then(|_| take(&mut options, "maxTurns")).filter(is_given);
-        let max_turns = max_turns.map(|turns| read_max_turns(&turns)).transpose();
-        let max_turns = max_turns.map_err(|why| format!("maxTurns {why}"))?.unwrap_or(DEFAULT_MAX_TURNS);
-        if let Some(connector) = connector {
-            drop(take(&mut options, "connector"));
-            options.push(("connector".to_owned(), Json { line: 0, value: Value::String(connector) }));
-        }
-        let options = (!options.is_empty()).then(|| JsonText::from(&Json { line: 0, value: Value::Object(options) }));
-        Ok(Self { messages, options, stubs, max_turns })
-    }
-}
-
-/// The messages and the options of a call. What the context tells the agent is part of its options.
-fn read(arguments: &[Json]) -> Result<(Vec<Message>, Members), String> {
-    let null = Json { line: 0, value: Value::Null };
-    let at = |position: usize| arguments.get(position).unwrap_or(&null);
-    let (context, messages, options) = (at(1), at(2), at(3));
-    if matches!(messages.value, Value::Null) {
-        return Err("there are no messages; it is called with (name, ctx, messages, options)".to_owned());
-    }
-    let messages = read_messages(messages)?;
-    let mut options = match &options.value {
-        Value::Null => Vec::new(),
-        Value::Object(members) => members.clone(),
-        _ => return Err(format!("the options must be an object, not {}", options.kind())),
-    };
-    let told = context.get("metadata").map(Json::members).unwrap_or_default();
-    if !told.is_empty() {
-        let own = take(&mut options, "metadata").map(|own| own.members().to_vec()).unwrap_or_default();
-        let names: HashSet<&str> = own.iter().map(|(key, _)| key.as_str()).collect();
-        let told = told.iter().filter(|(key, _)| !names.contains(key.as_str())).cloned();
-        let all = told.chain(own.iter().cloned()).collect();
-        options.push(("metadata".to_owned(), Json { line: 0, value: Value::Object(all) }));
-    }
-    Ok((messages, options))
-}
-
-fn is_given(json: &Json) -> bool {
-    !matches!(json.value, Value::Null)
-}
-
-/// Takes a member out of an object.
-fn take(members: &mut Members, key: &str) -> Option<Json> {
-    let position = members.iter().position(|(other, _)| other == key)?;
-    Some(members.remove(position).1)
-}
-
 /// An answer as a script is told.
 fn answered(transcript: &Transcript, messages: &[Message]) -> Result<Box<RawValue>, serde_json::Error> {
     let answer = Message::assistant(transcript.response.as_str());
@@ -506,52 +406,4 @@ fn answered(transcript: &Transcript, messages: &[Message]) -> Result<Box<RawValu
             .map(|usage| Usage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }),
         duration_ms: whole_millis(transcript.duration),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_process_is_called_with() {
-        let read = |text: &str| {
-            let arguments = Json::parse(text).expect("JSON");
-            let (messages, options) = read(arguments.as_array().expect("a list"))?;
-            let options = Json { line: 0, value: Value::Object(options) }.stringify();
-            Ok::<_, String>((messages.iter().map(message_json).collect::<Vec<_>>().join(" "), options))
-        };
-        let hi = "{\"role\": \"user\", \"content\": \"hi\"}".to_owned();
-        for (text, options) in [
-            (r#"["p", null, "hi"]"#, "{}"),
-            (r#"["p", {}, {"role": "user", "content": "hi"}, null]"#, "{}"),
-            (r#"["p", {"metadata": {}}, [{"role": "user", "content": "hi"}], {"mode": "m"}]"#, r#"{"mode":"m"}"#),
-            (r#"["p", {"metadata": {"a": 1, "b": 2}}, "hi", {"metadata": {"b": 3}}]"#, r#"{"metadata":{"a":1,"b":3}}"#),
-        ] {
-            assert_eq!(read(text), Ok((hi.clone(), options.to_owned())), "{text}");
-        }
-        for (text, why) in [
-            (r#"["p", {}]"#, "there are no messages"),
-            (r#"["p", {}, []]"#, "there are no messages"),
-            (r#"["p", {}, 5]"#, "messages: must be a list of messages"),
-            (r#"["p", {}, [{"role": "robot", "content": "hi"}]]"#, "role"),
-            (r#"["p", {}, "hi", "fast"]"#, "the options must be an object"),
-            (
-                r#"["p", {}, {"role": "user", "content": [{"type": "image", "source": "file://x.png"}]}]"#,
-                "a message names a file",
-            ),
-        ] {
-            let error = read(text).expect_err(text);
-            assert!(error.contains(why), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn names_of_processes() {
-        assert_eq!(agent_of("agents.expense.Stream"), Ok("expense"));
-        assert_eq!(agent_of("agents.workers.test.validator.Stream"), Ok("workers.test.validator"));
-        for name in ["", "agents..Stream", "agents.Stream", "models.user.Find", "agents.expense.Call", "expense.Stream"]
-        {
-            assert!(agent_of(name).is_err_and(|why| why.contains("agents.ID.Stream")), "{name}");
-        }
-    }
 }

@@ -4,6 +4,7 @@ pub(super) mod hooks;
 mod host;
 pub(super) mod judge;
 pub(super) mod test;
+mod wanted;
 
 use crate::script::pool::{Broken, Called};
 use crate::verdict::Blame;
