@@ -217,15 +217,27 @@ impl Pool {
     /// What became of a worker that gave no answer.
     async fn how_it_died(&self, mut worker: Worker, error: &io::Error) -> Called {
         use std::os::unix::process::ExitStatusExt as _;
+
+        use rustix::process::Signal;
+
         let status = tokio::time::timeout(Duration::from_secs(1), worker.child.wait()).await;
         let signal = status.ok().and_then(Result::ok).and_then(|status| status.signal());
-        match signal.and_then(rustix::process::Signal::from_named_raw) {
-            Some(rustix::process::Signal::XCPU) => {
+        match signal.and_then(Signal::from_named_raw) {
+            Some(Signal::XCPU) => {
                 let seconds = self.limits.cpu.as_secs_f64();
                 Called::failed(format!("it took more than {seconds} s of CPU time"), Blame::Script)
             }
             // It cannot do that to itself: somebody else did, or a system without memory.
-            Some(rustix::process::Signal::KILL) => Called::failed("its process was killed", Blame::Daemon),
+            Some(Signal::KILL) => Called::failed("its process was killed", Blame::Daemon),
+            // So does an engine end whose memory or stack was used up faster than it looked.
+            Some(signal @ (Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::TRAP)) => {
+                let most = self.limits.memory >> 20;
+                let why = format!(
+                    "its process ended with the signal {signal:?}: it, or what it is given, is nested too deep or needs more \
+                     than the {most} MiB of memory that a script may have"
+                );
+                Called::failed(why, Blame::Script)
+            }
             Some(signal) => Called::failed(format!("its process ended with the signal {signal:?}"), Blame::Script),
             None => Called::failed(format!("its process ended: {error}"), Blame::Script),
         }

@@ -18,12 +18,15 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// What an agent does with as much as it is given, by the name of the case.
 fn agent(size: usize) -> Fake {
-    let object = Arc::new(format!("{{{}}}", list(size, |number| format!("\"k{number:06}\":{number}"))));
+    let object = |size| format!("{{{}}}", list(size, |number| format!("\"k{number:06}\":{number}")));
+    // What a script is told of calls has to fit into its memory.
+    let (object, for_script) = (Arc::new(object(size)), object(size.min(200_000)));
     let events = move |asked: &Asked| match asked.case.as_str() {
         "list" => vec![call("1", &format!("[{}]", list(size, |number| number.to_string())))],
         "text" => vec![call("1", &serde_json::to_string(&*object).expect("JSON"))],
         // Nothing but blanks behind each of very many calls.
         "blanks" => (0..1_500).flat_map(|number| [call(&number.to_string(), "{}"), blanks(), done(number)]).collect(),
+        "TestMuch" => vec![call("1", &for_script)],
         _ => vec![call("1", &object)],
     };
     Script::new(|_| Ok("hello".to_owned())).able(&["tools.stub"]).doing(events).start()
