@@ -10,5 +10,6 @@ pub mod pool;
 pub mod reading;
 mod seal;
 pub mod source;
+mod starter;
 pub mod wire;
 pub mod worker;

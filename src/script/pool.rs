@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::source::Scripts;
+use super::starter;
 use super::wire::{self, Answer, Asked, Checks, Job, Kind, Order, Refusal, Said};
 use super::worker;
 use crate::limits::{SCRIPT_QUEUE, SCRIPTS_WAITING, SCRIPTS_WORKING};
@@ -187,14 +188,10 @@ impl Pool {
     }
 
     async fn start(&self) -> io::Result<Worker> {
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
-            .env_clear()
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env_clear().kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = starter::start(command).await?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("it has no pipes"))?;
         let mut worker = Worker { child, stdin, stdout, jobs: 0, is_slow: false };
