@@ -31,6 +31,9 @@ impl<'a> Name<'a> {
     /// # Errors
     /// When it looks like one of ours, and is none.
     pub(super) fn parse(text: &'a str) -> Result<Self, CliError> {
+        if text.is_empty() {
+            return Err(CliError::new(Exit::Usage, "an empty name names no run").hint(HINT));
+        }
         let Some(rest) = text.strip_prefix("last").filter(|rest| rest.is_empty() || rest.starts_with(['~', ':']))
         else {
             return Ok(match text.split_once('=') {

@@ -447,8 +447,9 @@ impl Store {
             for block in blocks {
                 bytes += block.len();
                 for record in in_place(block.len(), || records_of(run_id, block))? {
-                    last = last.max(record.sequence);
-                    if record.sequence > after {
+                    // A block may hold what was read already.
+                    if record.sequence > last {
+                        last = record.sequence;
                         found.push(record);
                     }
                 }

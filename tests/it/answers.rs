@@ -165,7 +165,7 @@ fn a_dialogue_becomes_cases() {
         (["history", &run_id, "talk", "-o", "turns.jsonl"], 3, "File exists"),
         (["history", &run_id, "plain", "--repeat", "1"], 2, "\"plain\" is no dialogue"),
         (["history", &run_id, "nobody", "--repeat", "1"], 2, "the run has no verdict on a case \"nobody\""),
-        (["history", "0", "talk", "--repeat", "1"], 2, "there is no run \"0\""),
+        (["history", "ff", "talk", "--repeat", "1"], 2, "there is no run \"ff\""),
     ] {
         let ended = place.run(&[&args[..], &["--daemon", &url]].concat());
         assert_eq!(ended.code, Some(code), "{why}: {}{}", ended.stdout, ended.stderr);

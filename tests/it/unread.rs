@@ -130,6 +130,35 @@ async fn watchers_hold_so_much_together() {
     all.await.expect("each comes to an end");
 }
 
+/// The log of a run that went on for a while lies in many small blocks. Each event comes once, in a response of its own or with
+/// others.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_of_many_small_blocks_comes_once() {
+    let place = Place::new();
+    let (_agent, agent) = place.agent(r#"{"replies": [{"on": "*", "events": [{"wait_ms": 20}, {"text": "ok"}]}]}"#);
+    let (_daemon, url) = place.daemon();
+    place.write("some.jsonl", &cases(80));
+    let id = tokio::task::block_in_place(|| run(&place, &url, &agent, "some.jsonl"));
+    for batches in [false, true] {
+        let request = WatchRunRequest { batches, ..watch(&id) };
+        let mut stream = connection(&url).watch_run(request).await.expect("it is watched").into_inner();
+        let (mut numbers, mut responses) = (Vec::new(), 0);
+        while let Some(response) = stream.message().await.expect("a response") {
+            let events = match response {
+                WatchRunResponse::Event(event) if !batches => vec![event],
+                WatchRunResponse::Events(events) if batches => events,
+                other => panic!("{other:?}"),
+            };
+            responses += 1;
+            numbers.extend(events.iter().map(|event| event_of(event).expect("an event").expect("known").sequence));
+        }
+        let all: Vec<u64> = (1..).take(numbers.len()).collect();
+        assert_eq!(numbers, all);
+        assert!(numbers.len() >= 2 + 80 * 4, "{numbers:?}");
+        assert_eq!(responses == numbers.len(), !batches, "{responses} responses");
+    }
+}
+
 /// All places for reports are taken by a client that does not read them: another one has its results all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_that_nobody_takes_make_room() {

@@ -34,8 +34,14 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
     if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "json") {
         return Err(CliError::new(Exit::Usage, format!("--baseline {name}: there is no such file")));
     }
-    let files = of_run(args.output_dir(), Name::parse(name)?);
-    let found: Vec<Found> = files.iter().filter_map(|path| Found::read(path)).collect();
+    let name_of_run = Name::parse(name)?;
+    let files = of_run(args.output_dir(), name_of_run);
+    let mut found: Vec<Found> = files.iter().filter_map(|path| Found::read(path)).collect();
+    if found.is_empty()
+        && let Name::Id(start) = name_of_run
+    {
+        found = with_id(args.output_dir(), start);
+    }
     let text = if !found.is_empty() {
         together(&found)
     } else if client.is_embedded() {
@@ -49,6 +55,14 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
             .map_err(|_| CliError::new(Exit::CouldNotRun, "the baseline of the daemon is no text"))?
     };
     of_these(&text, suites).map_err(|why| CliError::new(Exit::CouldNotRun, format!("--baseline {name}: {why}")))
+}
+
+/// The results that say that they are of the one run whose id begins so, for files that are not called after their runs.
+fn with_id(folder: &Path, start: &str) -> Vec<Found> {
+    let results = newest_first(folder).into_iter().filter_map(|path| Found::read(&path));
+    let found: Vec<Found> = results.filter(|found| found.baseline.run_id.starts_with(start)).collect();
+    let is_one_run = found.windows(2).all(|pair| pair[0].baseline.run_id == pair[1].baseline.run_id);
+    if is_one_run { found } else { Vec::new() }
 }
 
 /// A result file, checked: one that is truncated must not compare with nothing and look fine.
