@@ -32,14 +32,13 @@ pub(super) async fn start(mut command: Command) -> io::Result<Child> {
 
 fn hand_over(task: Task) -> io::Result<()> {
     let mut starter = STARTER.lock();
-    let tasks = match starter.take() {
-        Some(tasks) => tasks,
-        None => {
-            let (sender, tasks) = channel::<Task>();
-            let work = move || tasks.into_iter().for_each(|task| task());
-            std::thread::Builder::new().name("starter".to_owned()).spawn(work)?;
-            sender
-        }
+    let tasks = if let Some(tasks) = starter.take() {
+        tasks
+    } else {
+        let (sender, tasks) = channel::<Task>();
+        let work = move || tasks.into_iter().for_each(|task| task());
+        std::thread::Builder::new().name("starter".to_owned()).spawn(work)?;
+        sender
     };
     let handed_over = tasks.send(task).map_err(|_| io::Error::other("the thread that starts processes is gone"));
     // One that is gone is replaced the next time.
