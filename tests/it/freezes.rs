@@ -153,5 +153,5 @@ fn much_of_one_is_nobody_elses_wait() {
 #[test]
 #[ignore = "long: make attacks"]
 fn very_much_of_many_is_nobody_elses_wait() {
-    nobody_else_waits(900_000, 4, Duration::ZERO);
+    nobody_else_waits(800_000, 4, Duration::ZERO);
 }
