@@ -232,6 +232,14 @@ limits! {
         "the heads of runs, or the agents, on a page of a list, one of them besides",
         "a list is read by people, and the next page is a call away",
         "the page ends, and says where the next one begins";
+    PROBES: usize = 64, count;
+        "agents that are asked who they are at the same time, for clients",
+        "each may say 2 MiB, which takes some times that while it is read",
+        "it waits for its turn, 2 s at most; then the client is told to try again";
+    GENERATORS: usize = 32, count;
+        "generators that are asked for cases at the same time",
+        "each gives cases until its client has them",
+        "the client is told to try again";
     DESCRIPTIONS_BYTES: usize = 64 << 20, bytes;
         "what the agents that the daemon knows by name say about themselves; one may say 2 MiB",
         "a thousand agents with fifty tools each find room",

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::outbox::Ticket;
 use super::runs::page_size;
-use super::status::{of_describe, of_directory, of_store, of_wire};
+use super::status::{BUSY, of_describe, of_directory, of_store, of_wire, with_reason};
+use super::turns::{Turn, Turns};
+use crate::limits::PROBES;
 use crate::peer::directory::{Directory, Known};
 use crate::store::Store;
 use crate::wire::call::description_to_proto;
 use crate::wire::control as pb;
 use crate::wire::control::agent_registry_service_server::AgentRegistryService;
 use crate::wire::run::time_to_proto;
-use crate::wire::spec::few_labels;
+use crate::wire::spec::labels_from_proto;
 use crate::wire::value::{WireError, duration_to_proto};
 use crate::work::in_place;
 
@@ -29,15 +31,27 @@ const MAX_PAGE: usize = 1_000;
 pub(super) struct Agents {
     directory: Arc<Directory>,
     store: Arc<Store>,
+    probes: Arc<Turns>,
 }
 
 impl Agents {
     pub(super) fn new(directory: Arc<Directory>, store: Arc<Store>) -> Self {
-        Self { directory, store }
+        Self { directory, store, probes: Turns::new(PROBES) }
     }
 
     fn known(&self, name: &str) -> Result<Known, Status> {
         self.directory.get(name).map_err(|error| of_directory(&error))
+    }
+
+    /// Waits for its turn to ask an agent who it is: what agents say of themselves may be large.
+    async fn turn(&self, ticket: &Ticket) -> Result<Turn, Status> {
+        let turn = tokio::time::timeout(PATIENCE, self.probes.take(ticket.client(), 1)).await;
+        let busy = |_| {
+            format!(
+                "no more agents are asked now who they are: {PROBES} at most, of one client three quarters; try again"
+            )
+        };
+        turn.map_err(|late| with_reason(Code::ResourceExhausted, BUSY, busy(late)))
     }
 
     /// An agent as it is known now, for an answer.
@@ -59,12 +73,13 @@ impl AgentRegistryService for Agents {
         let ticket = Ticket::of(&request);
         let request = request.into_inner();
         let agent = request.agent.ok_or_else(|| of_wire(&WireError::new("agent", "is not set")))?;
-        let labels = few_labels("agent.labels", agent.labels).map_err(|error| of_wire(&error))?;
+        let labels = labels_from_proto("agent.labels", agent.labels).map_err(|error| of_wire(&error))?;
         let mut described = None;
         if !request.skip_probe {
             // An address that nobody answers at is not worth a name.
             let targets = [(agent.agent_id.clone(), agent.target.clone())];
             let probe = self.directory.find(&agent.agent_id, &targets).map_err(|error| of_directory(&error))?;
+            let _turn = self.turn(&ticket).await?;
             described = Some(probe.describe(PATIENCE).await.map_err(|error| of_describe(&error))?.0);
         }
         let (id, target) = (&agent.agent_id, &agent.target);
@@ -83,6 +98,7 @@ impl AgentRegistryService for Agents {
         let ticket = Ticket::of(&request);
         let name = request.into_inner().agent_id;
         let Known { agent, .. } = self.known(&name)?;
+        let turn = self.turn(&ticket).await?;
         let begun = Instant::now();
         let described = agent.describe(PATIENCE).await;
         let round_trip = described.is_ok().then(|| duration_to_proto(begun.elapsed()));
@@ -90,6 +106,7 @@ impl AgentRegistryService for Agents {
             tracing::info!(agent = ?name, error = ?error.to_string(), "an agent did not answer its probe");
         }
         self.directory.note(&name, described.ok().map(|(description, _)| description));
+        drop(turn);
         Ok(Response::new(pb::ProbeAgentResponse { agent: Some(self.shown(&name, &ticket).await?), round_trip }))
     }
 

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::manager::Manager;
 use super::status::{of_directory, of_generator, of_wire};
+use super::turns::Turn;
 use crate::case::CaseRef;
 use crate::conversation::Payload;
 use crate::peer::agent::Agent;
@@ -42,6 +43,7 @@ pub(super) type Responses = ReceiverStream<Result<pb::GenerateCasesResponse, Sta
 pub(super) fn generate(
     manager: &Manager,
     outputs: &Outputs,
+    turn: Turn,
     request: pb::GenerateCasesRequest,
 ) -> Result<Responses, Status> {
     let targets: Vec<(String, String)> =
@@ -59,6 +61,7 @@ pub(super) fn generate(
             let failed = of_generator(&name, "the daemon failed while it asked");
             let _ = tokio::time::timeout(GRACE, sender.send(Err(failed))).await;
         }
+        drop(turn);
     });
     Ok(ReceiverStream::new(responses))
 }

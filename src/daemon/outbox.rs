@@ -164,6 +164,11 @@ impl Ticket {
         request.extensions().get().cloned().unwrap_or_else(|| Self::new(Arc::default(), None))
     }
 
+    /// Who asks, as one of those who take turns.
+    pub(super) fn client(&self) -> &Arc<[Party]> {
+        &self.0.client
+    }
+
     /// Waits until something more may be read. It may be, and more than one expects, as long as the turn is held;
     /// [`Self::has_read`] has to say how much it was before that.
     pub(super) async fn turn(&self) -> Turn {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::artifact::{self, Artifacts};
 use super::door::files;
@@ -11,12 +11,13 @@ use super::intake::{client_of, peer_of};
 use super::manager::Manager;
 use super::outbox::Ticket;
 use super::places::Places;
-use super::status::{of_bundles, of_create, of_memory, of_store, of_wire};
+use super::status::{BUSY, of_bundles, of_create, of_memory, of_store, of_wire, with_reason};
+use super::turns::Turns;
 use super::watch::{self, Watch};
 use super::{generate, history};
 use crate::bundle::MAX_BUNDLE_BYTES;
 use crate::event::Run;
-use crate::limits::{UPLOAD_RATE, UPLOADS};
+use crate::limits::{GENERATORS, UPLOAD_RATE, UPLOADS};
 use crate::peer::output::Outputs;
 use crate::plan::MAX_CONCURRENCY;
 use crate::store::{CaseRow, Filter};
@@ -41,12 +42,15 @@ pub(super) struct Runs {
     uploads: Arc<Places>,
     /// What comes of generators that are asked now.
     generated: Outputs,
+    /// For generators that are asked.
+    generating: Arc<Turns>,
 }
 
 impl Runs {
     pub(super) fn new(manager: Arc<Manager>) -> Self {
         let uploads = Places::new(UPLOADS.min(files() / 16).max(1));
-        Self { manager, artifacts: Artifacts::default(), uploads, generated: Outputs::default() }
+        let (generated, generating) = (Outputs::default(), Turns::new(GENERATORS));
+        Self { manager, artifacts: Artifacts::default(), uploads, generated, generating }
     }
 
     async fn run(&self, run_id: &str) -> Result<Run, Status> {
@@ -223,7 +227,12 @@ impl RunService for Runs {
         &self,
         request: Request<pb::GenerateCasesRequest>,
     ) -> Result<Response<Self::GenerateCasesStream>, Status> {
-        generate::generate(&self.manager, &self.generated, request.into_inner()).map(Response::new)
+        let turn = self.generating.try_take(Ticket::of(&request).client(), 1);
+        let busy = || {
+            format!("no more generators are asked now: {GENERATORS} at most, of one client three quarters; try again")
+        };
+        let turn = turn.ok_or_else(|| with_reason(Code::ResourceExhausted, BUSY, busy()))?;
+        generate::generate(&self.manager, &self.generated, turn, request.into_inner()).map(Response::new)
     }
 
     type FetchArtifactStream = artifact::Responses;

@@ -200,7 +200,7 @@ pub fn spec_from_proto(spec: pb::RunSpec) -> Result<RunSpec, WireError> {
         snapshot_agent: some_text(spec.snapshot_agent_id),
         prices: prices_from_proto(spec.prices)?,
         hooks: Hooks { before: hook("spec.before", &spec.before)?, after: hook("spec.after", &spec.after)? },
-        labels: labels_from_proto(spec.labels)?,
+        labels: labels_from_proto("spec.labels", spec.labels)?,
         gate: gate_from_proto(spec.gate)?,
         replay: some_text(spec.replay_run_id)
             .map(|run_id| Replay { run_id, asks_validators: spec.replay_asks_validators }),
@@ -264,13 +264,20 @@ pub fn few_labels(
     Ok(labels)
 }
 
-fn labels_from_proto(labels: HashMap<String, String>) -> Result<Vec<(String, String)>, WireError> {
-    let labels = few_labels("spec.labels", labels)?;
+/// Labels of a run or an agent, in the order of their keys.
+///
+/// # Errors
+/// When they are too many, or one is too long or holds what no label holds.
+pub fn labels_from_proto(
+    field: &'static str,
+    labels: HashMap<String, String>,
+) -> Result<Vec<(String, String)>, WireError> {
+    let labels = few_labels(field, labels)?;
     for (key, value) in &labels {
         let is_plain = |text: &str| text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
         if key.is_empty() || key.contains('=') || !is_plain(key) || !is_plain(value) {
             let problem = format!("{:?} is no label", format!("{key}={value}"));
-            return Err(WireError::new("spec.labels", problem));
+            return Err(WireError::new(field, problem));
         }
     }
     Ok(labels)

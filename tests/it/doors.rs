@@ -370,3 +370,51 @@ async fn statuses_that_are_odd_are_the_agents() {
         server.abort();
     }
 }
+
+/// An agent that is there and says nothing: only so many clients may wait for it at a time, and its labels are as short as those of
+/// runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn asking_agents_has_an_end() {
+    use pb::agent_registry_service_client::AgentRegistryServiceClient;
+
+    let place = Place::new();
+    let (_daemon, url) = daemon(&place, 1024, "");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = format!("grpc://{}", silent.local_addr().expect("an address"));
+    let mut agents = AgentRegistryServiceClient::connect(url.clone()).await.expect("connects");
+    let agent = |value: &str| pb::Agent {
+        agent_id: "silent".to_owned(),
+        target: target.clone(),
+        labels: [("team".to_owned(), value.to_owned())].into(),
+        ..pb::Agent::default()
+    };
+    let register = |value: &str| pb::RegisterAgentRequest { agent: Some(agent(value)), skip_probe: true };
+    refused(&agents.register_agent(register(&"x".repeat(201))).await.expect_err("it is no label"), "agent.labels");
+    agents.register_agent(register("a")).await.expect("it is registered");
+
+    let probes = (0..200).map(|_| {
+        let mut agents = agents.clone();
+        async move { agents.probe_agent(pb::ProbeAgentRequest { agent_id: "silent".to_owned() }).await }
+    });
+    let probed = futures_util::future::join_all(probes).await;
+    let refused = probed.iter().filter_map(|probe| probe.as_ref().err()).map(Status::code).collect::<Vec<_>>();
+    assert!(!refused.is_empty() && refused.len() < 200, "{} were refused", refused.len());
+    assert!(refused.iter().all(|code| *code == Code::ResourceExhausted), "{refused:?}");
+
+    let generators = (0..60).map(|_| {
+        let (url, target) = (url.clone(), target.clone());
+        async move {
+            let mut client = client(&url).await;
+            let targets = vec![pb::Target { agent_id: "g".to_owned(), url: target }];
+            let (generator_id, agent_id) = ("g".to_owned(), "g".to_owned());
+            let request = pb::GenerateCasesRequest { generator_id, agent_id, targets, count: 1, ..Default::default() };
+            let asked = client.generate_cases(request).await;
+            // As long as the stream is there, the generator is asked.
+            asked.map(|stream| (stream, client))
+        }
+    });
+    let asked = futures_util::future::join_all(generators).await;
+    assert_eq!(asked.iter().filter(|asked| asked.is_ok()).count(), 32);
+    let refused = asked.iter().filter_map(|asked| asked.as_ref().err());
+    assert!(refused.map(Status::code).all(|code| code == Code::ResourceExhausted));
+}
