@@ -1,6 +1,5 @@
 //! What is asked for: `RunSpec` ↔ [`RunSpec`].
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::call::{tool_mode_from_proto, tool_mode_to_proto};
@@ -270,7 +269,7 @@ pub fn few_labels(
 /// When they are too many, or one is too long or holds what no label holds.
 pub fn labels_from_proto(
     field: &'static str,
-    labels: HashMap<String, String>,
+    labels: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Vec<(String, String)>, WireError> {
     let labels = few_labels(field, labels)?;
     for (key, value) in &labels {
