@@ -1,4 +1,4 @@
-//! The folder of results: which files in it are of which run.
+//! Finds the result files of a run in the folder of results.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

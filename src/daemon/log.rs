@@ -87,7 +87,7 @@ pub(super) async fn abandon(
     Ok(())
 }
 
-/// How far a run came; `grouper` then knows what is open for whoever makes spans.
+/// Reads how far a run came. `grouper` then knows the cases that are open, whose spans are made when they end.
 pub(super) async fn done(store: &Arc<Store>, run: &Run, mut grouper: Grouper) -> Result<(Done, Grouper), StoreError> {
     let results = run.spec.hooks.after.is_some().then(Results::default);
     let mut done = Done { events: run.last_sequence, results, ..Done::default() };

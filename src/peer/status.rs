@@ -15,7 +15,7 @@ use crate::wire::bounded::Unread;
 use crate::wire::channel::TRAVELLED;
 use crate::wire::value::{code_name, shorten};
 
-/// The capability of whoever stands in for an agent: its statuses may say that the agent cannot be reached, is set up
+/// The capability of a sidecar, which stands in for an agent: its statuses may say that the agent cannot be reached, is set up
 /// wrong, or cannot be given a case.
 pub const STAND_IN: &str = "stand_in";
 /// Reason of a status UNAVAILABLE by which a party that stands in for the agent says that it cannot reach it.

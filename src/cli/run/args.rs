@@ -92,7 +92,7 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long)]
     pub(super) fail_fast: bool,
 
-    /// Run each case so many times; every repetition counts
+    /// Run each case K times; every repetition counts
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEATS)))]
     pub(super) runs: Option<u32>,
 
@@ -123,13 +123,13 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub(super) agent_gone_after: Option<Timeout>,
 
-    /// Try a case so many times again that could not be judged, for trouble with the connection, the simulator or a
+    /// Try a case up to N times again that could not be judged, for trouble with the connection, the simulator or a
     /// validator
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_RETRIES)))]
     pub(super) retries: u32,
 
-    /// Try a case so many times again that failed; if it passes then, it counts as passed and is reported as flaky
+    /// Try a case up to N times again that failed; if it passes then, it counts as passed and is reported as flaky
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_RETRIES)))]
     pub(super) retry_failed: u32,

@@ -90,7 +90,7 @@ fn parse(text: &str) -> (Option<&str>, &str) {
 }
 
 impl Starts {
-    /// What is to be started, with an address for each agent of which the run then knows. Nothing is started yet.
+    /// Reads what is to be started, and gives each of these agents an address that the run knows. Nothing is started yet.
     ///
     /// # Errors
     /// When it cannot be told who is to be started, or an agent is to be started twice.
@@ -293,7 +293,7 @@ async fn is_serving(authority: &str) -> bool {
         let channel = endpoint.connect().await.ok()?;
         match HealthClient::new(channel).check(HealthCheckRequest::default()).await {
             Ok(answer) => Some(answer.into_inner().status() == ServingStatus::Serving),
-            // Health is optional; whoever is silent is not there.
+            // Health is optional; an agent that does not answer at all is not there.
             Err(status) => Some(std::error::Error::source(&status).is_none()),
         }
     };

@@ -28,7 +28,7 @@ pub(super) fn tell(args: &RunArgs, run: &Run, given: &HashMap<String, String>, l
 
 fn summarise(args: &RunArgs, run: &Run, given: &HashMap<String, String>, lines: &Lines) -> Result<(), CliError> {
     let look = Look { is_brief: args.quiet, ..look() };
-    // What is said of the run as a whole stands with the last suite of which anything is shown.
+    // Warnings of the whole run stand below the last suite that is shown.
     let last = run.suites.iter().rposition(|suite| !lines.of_suite(&suite.path).is_empty());
     for (index, suite) in run.suites.iter().enumerate() {
         let shown = lines.of_suite(&suite.path);

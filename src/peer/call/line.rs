@@ -33,7 +33,7 @@ impl Frame {
         self.0.encoded_len()
     }
 
-    /// Reads it. Whoever does that on a runtime thread looks at its size first.
+    /// Reads the frame. A runtime thread has to look at its size first: a large one holds the thread up.
     ///
     /// # Errors
     /// How the call ends if it means nothing.

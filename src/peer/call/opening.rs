@@ -126,7 +126,7 @@ impl Attempt {
 }
 
 impl Opening {
-    /// A call of which no attempt was made yet.
+    /// A call before its first attempt.
     #[must_use]
     pub fn new(agent: Agent, start: Start) -> Self {
         let (begun, last) = (Instant::now(), "no connection".to_owned());
