@@ -36,7 +36,7 @@ daemon=http://$address
 echo "forge-daemon at $daemon"
 
 say "Starting the weather agent (Python, pydantic-ai, no key and no network needed)"
-start weather target/python/bin/python -m forge_samples.weather --listen 127.0.0.1:0
+start weather target/python/bin/python -m forge_daemon.samples.weather --listen 127.0.0.1:0
 export FORGE_DAEMON=$daemon
 target/debug/forgectl agents add weather "grpc://$address"
 
@@ -51,7 +51,7 @@ fi
 echo "forgectl exited with 1, because one case fails on purpose: that is what a failure looks like."
 
 say "The portfolio agent: values from a seed manifest and a snapshot, a stubbed tool, a comparison with the run before"
-start portfolio target/python/bin/python -m forge_samples.portfolio --listen 127.0.0.1:0
+start portfolio target/python/bin/python -m forge_daemon.samples.portfolio --listen 127.0.0.1:0
 target/debug/forgectl agents add portfolio "grpc://$address"
 portfolio() {
     target/debug/forgectl run evals/portfolio.golden.json -n portfolio --snapshot evals/snapshot.json \

@@ -34,7 +34,7 @@ fn the_script_test_of_the_framework() {
     let place = Place::new();
     let script = std::fs::read_to_string(eval("scripts/expense/setup_test.ts")).expect("a script");
     place.write("scripts/expense/setup_test.ts", &script);
-    let (_agent, url) = sample("forge_samples.expense", &[]);
+    let (_agent, url) = sample("forge_daemon.samples.expense", &[]);
     let (expense, validator) = (format!("expense={url}"), format!("workers.test.validator={url}"));
     let args = ["run", "-i", "scripts.expense.setup", "-n", "expense", "--agent", &expense, "--agent", &validator];
     let ended = place.run(&[&args[..], &["-o", "r.jsonl"]].concat());
@@ -61,7 +61,7 @@ fn stubs_of_a_script_test() {
          \x20 t.assert.Error(() => {call}{{ stubs: {{ create_expense: {{ $eror: 1 }} }} }}));\n}}\n"
     );
     place.write("scripts/stub_test.ts", &script);
-    let (_agent, url) = sample("forge_samples.expense", &[]);
+    let (_agent, url) = sample("forge_daemon.samples.expense", &[]);
     let ended = place.run(&["run", "-i", "scripts.stub", "-n", &url]);
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("✓ [TestStubs]"), "{}", ended.stdout);
@@ -74,8 +74,8 @@ fn stubs_of_a_script_test() {
 fn sample_suites() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
-    let (_weather, weather) = sample("forge_samples.weather", &[]);
-    let (_portfolio, portfolio) = sample("forge_samples.portfolio", &[]);
+    let (_weather, weather) = sample("forge_daemon.samples.weather", &[]);
+    let (_portfolio, portfolio) = sample("forge_daemon.samples.portfolio", &[]);
     for (file, agent, code, not_passed) in [
         ("weather.golden.json", &weather, 1, vec!["gs-get-weather-011"]),
         ("weather.labeled.json", &weather, 0, vec![]),
@@ -104,8 +104,8 @@ fn sample_suites() {
 #[test]
 fn published_files() {
     let place = Place::new();
-    let (_slow, slow) = sample("forge_samples.weather", &["--tool-delay", "30"]);
-    let (_weather, weather) = sample("forge_samples.weather", &[]);
+    let (_slow, slow) = sample("forge_daemon.samples.weather", &["--tool-delay", "30"]);
+    let (_weather, weather) = sample("forge_daemon.samples.weather", &[]);
     for (file, agent, cases) in [("get-weather.golden.json", &slow, 6), ("get-weather.labeled.json", &weather, 9)] {
         let path = root().join("tests/data/published").join(file).display().to_string();
         let ended = place.run(&["run", &path, "-n", agent, "--timeout", "20s", "--parallel", "4", "-o", "r.json"]);
@@ -122,7 +122,7 @@ fn published_files() {
 fn expenses() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
-    let (_expense, expense) = sample("forge_samples.expense", &[]);
+    let (_expense, expense) = sample("forge_daemon.samples.expense", &[]);
     let agents: Vec<String> = ["expense", "expense.user", "expense.validator", "expense.generator"]
         .iter()
         .map(|id| format!("{id}={expense}"))
@@ -159,14 +159,14 @@ fn expenses() {
 fn a_snapshot_provider() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
-    let (_portfolio, portfolio) = sample("forge_samples.portfolio", &[]);
+    let (_portfolio, portfolio) = sample("forge_daemon.samples.portfolio", &[]);
     let (seed, file) = (eval("seed-manifest.json"), eval("portfolio.golden.json"));
     let args = ["run", &file, "-n", &portfolio, "--daemon", &daemon, "--seed-manifest", &seed, "-o", "r.json"];
     let ended = place.run(&[&args[..], &["--snapshot-agent", &portfolio]].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(place.json("r.json")["summary"]["skippedAssertions"], 0);
 
-    let (_weather, weather) = sample("forge_samples.weather", &[]);
+    let (_weather, weather) = sample("forge_daemon.samples.weather", &[]);
     let ended = place.run(&[&args[..], &["--snapshot-agent", &weather]].concat());
     assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stderr.contains("does not implement SnapshotProvider"), "{}", ended.stderr);
@@ -178,7 +178,7 @@ fn a_snapshot_provider() {
 fn slow_tools_are_seen_live() {
     let place = Place::new();
     let (_daemon, daemon) = place.daemon();
-    let (_weather, weather) = sample("forge_samples.weather", &["--tool-delay", "2"]);
+    let (_weather, weather) = sample("forge_daemon.samples.weather", &["--tool-delay", "2"]);
     let detached = place.run(&[
         "run",
         &eval("weather.golden.json"),

@@ -37,7 +37,7 @@ fn trace_of(ended: &Ended, result: &Value) -> String {
 fn a_run_is_one_tree_in_a_real_receiver() {
     let place = Place::new();
     let phoenix = Phoenix::start(&place);
-    let (_agent, agent) = sample("forge_samples.expense", &format!("http://{}", phoenix.grpc), &[]);
+    let (_agent, agent) = sample("forge_daemon.samples.expense", &format!("http://{}", phoenix.grpc), &[]);
     let parties: Vec<String> =
         ["expense", "expense.user", "expense.validator"].iter().map(|id| format!("{id}={agent}")).collect();
     let http = format!("http://{}", phoenix.http);
@@ -137,7 +137,7 @@ fn first_run(spans: &[Span]) -> &str {
 fn an_agent_is_judged_by_its_spans() {
     let place = Place::new();
     let (_daemon, url) = daemon(&place, "", &[]);
-    let (_agent, agent) = sample("forge_samples.spans_only", &url, &[]);
+    let (_agent, agent) = sample("forge_daemon.samples.spans_only", &url, &[]);
     let target = format!("weather={agent}");
     let suite = eval("weather.golden.json");
     let args =
@@ -182,7 +182,7 @@ fn an_agent_is_judged_by_its_spans() {
 fn an_open_end_is_no_verdict() {
     let place = Place::new();
     let (_daemon, url) = daemon(&place, "span_wait = '1500ms'", &[]);
-    let (_agent, agent) = sample("forge_samples.spans_only", &url, &["--collector"]);
+    let (_agent, agent) = sample("forge_daemon.samples.spans_only", &url, &["--collector"]);
     let case = |id: &str, expect: &str| {
         format!(
             r#"{{"id": "{id}", "description": "{id}", "input": {{"message": "What's the weather in Paris?"}}, "expect": {expect}}}"#
@@ -244,7 +244,7 @@ fn an_open_end_is_no_verdict() {
 fn a_dialogue_outlasts_the_wait_for_spans() {
     let place = Place::new();
     let (_daemon, url) = daemon(&place, "span_wait = '1200ms'", &[]);
-    let (_agent, agent) = sample("forge_samples.spans_only", &url, &["--collector"]);
+    let (_agent, agent) = sample("forge_daemon.samples.spans_only", &url, &["--collector"]);
     place.write(
         "user.json",
         r#"{"d": [{"input": "Do I need an umbrella in Rome tomorrow?"}], "e": [{"input": "Thanks!"}]}"#,
@@ -281,7 +281,7 @@ fn a_dialogue_outlasts_the_wait_for_spans() {
 fn a_lie_is_told() {
     let place = Place::new();
     let (_daemon, url) = daemon(&place, "span_wait = '1500ms'", &[]);
-    let (_agent, agent) = sample("forge_samples.liar", &url, &[]);
+    let (_agent, agent) = sample("forge_daemon.samples.liar", &url, &[]);
     let case = |id: &str, input: &str, tools: &str| {
         format!(
             r#"{{"id": "{id}", "description": "d", "input": {{"message": "{input}"}}, "expect": {{"toolsCalled": {tools}}}}}"#

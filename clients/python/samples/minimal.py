@@ -6,7 +6,7 @@ import sys
 
 import grpc
 
-from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2, values_pb2
+from forge_daemon.proto import agent_pb2, agent_pb2_grpc, invoke_pb2, values_pb2
 
 
 class Parrot(agent_pb2_grpc.AgentEndpointServicer):

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2
-from forge.agent.v1 import values_pb2 as values
+from forge_daemon.proto import agent_pb2, agent_pb2_grpc, invoke_pb2
+from forge_daemon.proto import values_pb2 as values
 
 LIVE = agent_pb2.TOOL_MODE_LIVE
 STUB = agent_pb2.TOOL_MODE_STUB

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from forge.agent.v1.agent_pb2 import AgentCard
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge.agent.v1.generator_pb2_grpc import GeneratorStub
-from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
-from forge.agent.v1.validator_pb2_grpc import ValidatorStub
-from forge_agent import AgentEndpoint, Answer, Server, Turn
+from forge_daemon import AgentEndpoint, Answer, Server, Turn
+from forge_daemon.proto.agent_pb2 import AgentCard
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.proto.generator_pb2_grpc import GeneratorStub
+from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
+from forge_daemon.proto.validator_pb2_grpc import ValidatorStub
 
 Serve = Callable[[AgentEndpoint], Awaitable[AgentEndpointStub]]
 Parties = Callable[..., Awaitable[SimpleNamespace]]

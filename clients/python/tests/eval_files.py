@@ -7,7 +7,7 @@ from typing import Any
 
 from client import LIVE, STUB, Events, answering, invoke, start_frame
 
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 
 EVALS = Path(__file__).parents[3] / "evals"
 

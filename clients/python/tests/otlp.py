@@ -16,7 +16,7 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from forge_agent.listening import ALONE
+from forge_daemon.listening import ALONE
 
 Request = trace_service_pb2.ExportTraceServiceRequest
 Response = trace_service_pb2.ExportTraceServiceResponse

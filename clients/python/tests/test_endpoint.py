@@ -20,10 +20,10 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge.agent.v1 import agent_pb2, invoke_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge_agent import AgentEndpoint, InvocationFailed, Server, ToolFailed, Turn
+from forge_daemon import AgentEndpoint, InvocationFailed, Server, ToolFailed, Turn
+from forge_daemon.proto import agent_pb2, invoke_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 
 
 class Tool:

@@ -18,15 +18,15 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from test_parties import refusal
 
-from forge.agent.v1 import agent_pb2, generator_pb2, invoke_pb2, simulator_pb2, validator_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge.agent.v1.generator_pb2_grpc import GeneratorStub
-from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
-from forge.agent.v1.validator_pb2_grpc import ValidatorStub
-from forge_agent import Generator, Server, Simulator, Validator, text_of
-from forge_samples import expense, expense_generator, expense_user, expense_validator, expense_words
-from forge_samples.offline import Line
+from forge_daemon import Generator, Server, Simulator, Validator, text_of
+from forge_daemon.proto import agent_pb2, generator_pb2, invoke_pb2, simulator_pb2, validator_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.proto.generator_pb2_grpc import GeneratorStub
+from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
+from forge_daemon.proto.validator_pb2_grpc import ValidatorStub
+from forge_daemon.samples import expense, expense_generator, expense_user, expense_validator, expense_words
+from forge_daemon.samples.offline import Line
 
 ROLES = {"user": values.ROLE_USER, "assistant": values.ROLE_ASSISTANT}
 
@@ -509,7 +509,7 @@ async def test_the_generator_comes_to_an_end(daemon, focus):
 
 async def test_as_a_process():
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "forge_samples.expense", "--listen", "127.0.0.1:0",
+        sys.executable, "-m", "forge_daemon.samples.expense", "--listen", "127.0.0.1:0",
         stdout=asyncio.subprocess.PIPE, env={key: os.environ[key] for key in os.environ if key != "FORGE_SAMPLE_MODEL"},
     )  # fmt: skip
     try:

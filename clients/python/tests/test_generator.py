@@ -11,9 +11,9 @@ import pytest
 from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 
-from forge.agent.v1 import generator_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge_agent import Generator, InvocationFailed
+from forge_daemon import Generator, InvocationFailed
+from forge_daemon.proto import generator_pb2
+from forge_daemon.proto import values_pb2 as values
 
 
 def writing(cases: Iterable[Any], asked: list[int] | None = None) -> Generator:

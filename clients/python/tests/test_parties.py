@@ -9,9 +9,9 @@ from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge.agent.v1 import simulator_pb2, validator_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge_agent import Generator, InvocationFailed, Simulator, UserTurn, Validator, Verdict, text_of
+from forge_daemon import Generator, InvocationFailed, Simulator, UserTurn, Validator, Verdict, text_of
+from forge_daemon.proto import simulator_pb2, validator_pb2
+from forge_daemon.proto import values_pb2 as values
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

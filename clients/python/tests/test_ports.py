@@ -13,14 +13,26 @@ PACKAGE = Path(__file__).parents[1]
 SCAFFOLD = PACKAGE.parents[1] / "src/cli/init/agent.py"
 
 AGENTS = [
-    pytest.param(["-m", "forge_samples.weather", "--listen"], id="weather"),
-    pytest.param(["-m", "forge_samples.portfolio", "--listen"], id="portfolio"),
-    pytest.param(["-m", "forge_samples.expense", "--listen"], id="expense"),
-    pytest.param(["-m", "forge_samples.liar", "--listen"], id="liar"),
-    pytest.param(["-m", "forge_samples.spans_only", "--listen"], id="spans_only"),
+    pytest.param(["-m", "forge_daemon.samples.weather", "--listen"], id="weather"),
+    pytest.param(["-m", "forge_daemon.samples.portfolio", "--listen"], id="portfolio"),
+    pytest.param(["-m", "forge_daemon.samples.expense", "--listen"], id="expense"),
+    pytest.param(["-m", "forge_daemon.samples.liar", "--listen"], id="liar"),
+    pytest.param(["-m", "forge_daemon.samples.spans_only", "--listen"], id="spans_only"),
     pytest.param([str(PACKAGE / "samples/minimal.py"), "--listen"], id="minimal"),
     pytest.param([str(SCAFFOLD)], id="scaffold"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The code that the scaffold expects beside it, made as its README says."""
+    out, protos = tmp_path_factory.mktemp("generated"), PACKAGE.parents[1] / "proto"
+    files = map(str, sorted((protos / "forge/agent/v1").glob("*.proto")))
+    protoc = [sys.executable, "-m", "grpc_tools.protoc"]
+    subprocess.run([*protoc, f"-I{protos}", f"--python_out={out}", f"--grpc_python_out={out}", *files], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(out))
+        yield
 
 
 @contextlib.contextmanager
@@ -73,7 +85,10 @@ def test_a_port_is_free_again_at_once(arguments: list[str]):
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999", "192.0.2.1:50051"])
 def test_an_address_that_is_none(listen: str):
     ended = subprocess.run(
-        [sys.executable, "-m", "forge_samples.weather", "--listen", listen], capture_output=True, text=True, timeout=20
+        [sys.executable, "-m", "forge_daemon.samples.weather", "--listen", listen],
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.splitlines()[-1].startswith(f"cannot listen on {listen}: ")

@@ -17,10 +17,10 @@ from pydantic_ai import Agent, Tool
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from forge.agent.v1 import agent_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge_samples import bridge, portfolio, weather
+from forge_daemon.proto import agent_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.samples import bridge, portfolio, weather
 
 SUITES = [
     (weather, EVALS / "weather.golden.json"),
@@ -204,8 +204,8 @@ def test_history_keeps_order_roles_and_calls():
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["-m", "forge_samples.weather"], "The weather in Paris"),
-        (["-m", "forge_samples.portfolio"], "I can tell you what you own"),
+        (["-m", "forge_daemon.samples.weather"], "The weather in Paris"),
+        (["-m", "forge_daemon.samples.portfolio"], "I can tell you what you own"),
         ([str(Path(__file__).parents[1] / "samples/minimal.py")], "You said: What's the weather in Paris?"),
     ],
     ids=["weather", "portfolio", "minimal"],

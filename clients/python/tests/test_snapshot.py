@@ -5,9 +5,9 @@ import json
 import grpc
 import pytest
 
-from forge.agent.v1 import agent_pb2, snapshot_pb2
-from forge.agent.v1.snapshot_pb2_grpc import SnapshotProviderStub
-from forge_agent import AgentEndpoint, Server, SnapshotProvider, Turn
+from forge_daemon import AgentEndpoint, Server, SnapshotProvider, Turn
+from forge_daemon.proto import agent_pb2, snapshot_pb2
+from forge_daemon.proto.snapshot_pb2_grpc import SnapshotProviderStub
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from eval_files import EVALS, cases
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from otlp import Receiver, Span, json_attribute, place
 
-from forge.agent.v1 import agent_pb2, simulator_pb2, validator_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
-from forge.agent.v1.validator_pb2_grpc import ValidatorStub
-from forge_agent import SPANS_ONLY
-from forge_samples import spans_only, weather
+from forge_daemon import SPANS_ONLY
+from forge_daemon.proto import agent_pb2, simulator_pb2, validator_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
+from forge_daemon.proto.validator_pb2_grpc import ValidatorStub
+from forge_daemon.samples import spans_only, weather
 
 Start = Callable[..., str]
 
@@ -34,7 +34,7 @@ def process(module: str, *arguments: str, endpoint: str, **variables: str) -> It
     """A sample that runs as a process; gives its address."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint} if endpoint else {}
-    command = [sys.executable, "-m", f"forge_samples.{module}", "--listen", "127.0.0.1:0", *arguments]
+    command = [sys.executable, "-m", f"forge_daemon.samples.{module}", "--listen", "127.0.0.1:0", *arguments]
     with subprocess.Popen(command, env=environment | variables, stdout=subprocess.PIPE, text=True) as running:
         try:
             yield running.stdout.readline().split()[-1]

@@ -15,11 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from otlp import place
 
-from forge.agent.v1 import generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.snapshot_pb2_grpc import SnapshotProviderStub
-from forge_agent import Generator, Simulator, SnapshotProvider, Turn, UserTurn, Validator, Verdict
-from forge_agent.propagation import trace_context
+from forge_daemon import Generator, Simulator, SnapshotProvider, Turn, UserTurn, Validator, Verdict
+from forge_daemon.propagation import trace_context
+from forge_daemon.proto import generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.snapshot_pb2_grpc import SnapshotProviderStub
 
 
 class Written:
@@ -250,11 +250,11 @@ sys.modules["opentelemetry"] = None  # Whoever imports it finds that it is not t
 
 import grpc
 from client import invoke, start_frame
-from forge.agent.v1 import agent_pb2, simulator_pb2
-from forge.agent.v1.agent_pb2_grpc import AgentEndpointStub
-from forge.agent.v1.simulator_pb2_grpc import SimulatorStub
-from forge.agent.v1.values_pb2 import CallContext
-from forge_agent import SPANS_ONLY, AgentEndpoint, Server, Simulator, Turn, UserTurn
+from forge_daemon.proto import agent_pb2, simulator_pb2
+from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
+from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
+from forge_daemon.proto.values_pb2 import CallContext
+from forge_daemon import SPANS_ONLY, AgentEndpoint, Server, Simulator, Turn, UserTurn
 
 async def answer(turn: Turn) -> str:
     return turn.trace_context["traceparent"]
@@ -276,7 +276,7 @@ async def main() -> None:
 
 asyncio.run(main())
 try:
-    import forge_agent.tracing
+    import forge_daemon.tracing
 except ImportError as error:
     print(error)
 """
@@ -287,4 +287,4 @@ def test_opentelemetry_may_be_missing():
         [sys.executable, "-c", WITHOUT], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "forge_agent.tracing needs OpenTelemetry: pip install 'forge-agent[otel]'"
+    assert done.stdout.strip() == "forge_daemon.tracing needs OpenTelemetry: pip install 'forge-daemon[otel]'"

@@ -19,11 +19,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Tracer
 from otlp import Receiver, place
 
-from forge.agent.v1 import agent_pb2
-from forge.agent.v1 import values_pb2 as values
-from forge.agent.v1.invoke_pb2 import InvokeResponse
-from forge_agent import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Turn
-from forge_agent.tracing import Tracing, is_configured, setup
+from forge_daemon import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Turn
+from forge_daemon.proto import agent_pb2
+from forge_daemon.proto import values_pb2 as values
+from forge_daemon.proto.invoke_pb2 import InvokeResponse
+from forge_daemon.tracing import Tracing, is_configured, setup
 
 Work = Callable[[Tracer, Turn], Awaitable[None]]
 
@@ -496,7 +496,7 @@ def test_the_end_waits_for_nobody(receiver, trace, is_hung):
 TWICE = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from forge_agent import tracing
+from forge_daemon import tracing
 
 trace.set_tracer_provider(TracerProvider())
 try:
@@ -508,7 +508,7 @@ except RuntimeError as error:
 LEAVE = """
 import signal, sys
 from opentelemetry import trace
-from forge_agent import tracing
+from forge_daemon import tracing
 
 made = tracing.setup("shop")
 assert trace.get_tracer_provider() is made.provider

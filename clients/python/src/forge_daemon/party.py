@@ -1,0 +1,61 @@
+"""What Simulator, Validator and Generator share: budget, trace, and that every failure becomes a status."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+
+from forge_daemon.propagation import continued, trace_context
+from forge_daemon.proto import generator_pb2, simulator_pb2, validator_pb2
+from forge_daemon.turn import InvocationFailed
+from forge_daemon.values import code, fault_of, seconds
+
+__all__ = ["ask"]
+
+Request = TypeVar(
+    "Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest, generator_pb2.GenerateRequest
+)
+Response = TypeVar("Response")
+
+MAX_STATUS_BYTES = 900
+"""The message of a status travels in a header, and values.proto wants it below 1 KiB."""
+
+STATUSES = {code(status): status for status in grpc.StatusCode if status is not grpc.StatusCode.OK}
+
+
+async def ask(
+    function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext
+) -> Response:
+    """Awaits the function, within the call's trace and its budget. Whatever fails becomes a status.
+
+    An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is. The same
+    goes for a CancelledError that is the function's own: gRPC would take it for a cancel of the call, and send nothing.
+    """
+    budget = seconds(request.context.budget) if request.context.HasField("budget") else None
+    if budget is not None and budget <= 0:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the budget of the call is used up")
+    limit = asyncio.timeout(budget)
+    try:
+        with continued(trace_context(request.context, context.invocation_metadata())):
+            async with limit:
+                return await function(request)
+    except InvocationFailed as error:
+        status, message = STATUSES.get(error.fault.grpc_code, grpc.StatusCode.INTERNAL), error.fault.message
+        if error.fault.reason:
+            message = f"{error.fault.reason}: {message}"
+    except Exception as error:
+        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
+    if limit.expired():
+        status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the budget of {budget:g} s"
+    await context.abort(status, _short(message))
+    raise AssertionError("abort has raised")
+
+
+def _short(message: str) -> str:
+    return message.encode("utf-8", "replace")[:MAX_STATUS_BYTES].decode("utf-8", "ignore")
