@@ -6,4 +6,5 @@ cd "$(dirname "$0")/../clients/python"
 bin=../../target/python/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
+"$bin/mypy"
 "$bin/pytest" --quiet

@@ -5,13 +5,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=target/python
-wanted=$(cat clients/python/requirements.lock clients/python/pyproject.toml | sha256sum | cut -d ' ' -f 1)
+wanted=$(cat clients/python/requirements.lock clients/python/pyproject.toml scripts/setup-python.sh | sha256sum | cut -d ' ' -f 1)
 if [ "$(cat "$venv/set-up-for" 2>/dev/null || true)" = "$wanted" ]; then
     exit 0
 fi
 echo "setting up Python in $venv"
 rm -rf "$venv"
 python3 -m venv "$venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check -r clients/python/requirements.lock
-"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -e clients/python
+"$venv/bin/pip" install --quiet --disable-pip-version-check uv==0.13.9
+uv() { "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "$@"; }
+uv -r clients/python/requirements.lock
+uv --no-deps -e clients/python
 echo "$wanted" > "$venv/set-up-for"

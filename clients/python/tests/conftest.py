@@ -5,14 +5,13 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from forge_daemon import AgentEndpoint, Answer, Server, Turn
-from forge_daemon.proto.agent_pb2 import AgentCard
+from forge_daemon import Agent, Answer, Server, Turn
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 from forge_daemon.proto.generator_pb2_grpc import GeneratorStub
 from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
 from forge_daemon.proto.validator_pb2_grpc import ValidatorStub
 
-Serve = Callable[[AgentEndpoint], Awaitable[AgentEndpointStub]]
+Serve = Callable[[Agent], Awaitable[AgentEndpointStub]]
 Parties = Callable[..., Awaitable[SimpleNamespace]]
 
 
@@ -21,8 +20,8 @@ async def serve() -> AsyncIterator[Serve]:
     """Serves endpoints on free ports, and gives a client for each."""
     async with AsyncExitStack() as stack:
 
-        async def start(endpoint: AgentEndpoint) -> AgentEndpointStub:
-            server = Server(endpoint, "127.0.0.1:0")
+        async def start(agent: Agent) -> AgentEndpointStub:
+            server = Server(agent, "127.0.0.1:0")
             await server.start()
             stack.push_async_callback(server.stop, 0.1)
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
@@ -36,8 +35,7 @@ def serve_answer(serve: Serve) -> Callable[..., Awaitable[AgentEndpointStub]]:
     """Serves an agent that is only a function."""
 
     async def start(answer: Answer, **options: object) -> AgentEndpointStub:
-        card = AgentCard(agent_id="test.agent", version="1")
-        return await serve(AgentEndpoint(card, answer, **options))
+        return await serve(Agent(answer, id="test.agent", version="1", **options))
 
     return start
 
@@ -51,7 +49,7 @@ async def parties() -> AsyncIterator[Parties]:
             async def answer(turn: Turn) -> str:
                 return turn.user_text
 
-            server = Server(AgentEndpoint(AgentCard(), answer), "127.0.0.1:0", **services)
+            server = Server(Agent(answer, id="a", **services), "127.0.0.1:0")
             await server.start()
             stack.push_async_callback(server.stop, 0.1)
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))

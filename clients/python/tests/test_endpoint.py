@@ -20,7 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge_daemon import AgentEndpoint, InvocationFailed, Server, ToolFailed, Turn
+from forge_daemon import Agent, InvocationFailed, Server, ToolFailed, Turn
 from forge_daemon.proto import agent_pb2, invoke_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
@@ -522,7 +522,7 @@ async def test_calls_beyond_the_limit_wait_and_do_not_mix(serve_answer):
         running -= 1
         return turn.user_text
 
-    stub = await serve_answer(answer, max_concurrent_invocations=3)
+    stub = await serve_answer(answer, max_concurrent=3)
     texts = [f"secret {number}" for number in range(10)]
     turns = await asyncio.gather(*(invoke(stub, start_frame(text)) for text in texts))
     assert ([events.text for events in turns], peak) == (texts, 3)
@@ -532,7 +532,7 @@ async def test_describe(serve_answer):
     async def answer(turn: Turn) -> str:
         return ""
 
-    stub = await serve_answer(answer, max_concurrent_invocations=2)
+    stub = await serve_answer(answer, max_concurrent=2)
     request = agent_pb2.DescribeRequest(min_revision=1, max_revision=3, host_capabilities=["x.future"])
     description = await stub.Describe(request)
     assert description == await stub.Describe(request)
@@ -551,7 +551,7 @@ async def test_reflection():
     async def answer(turn: Turn) -> str:
         return ""
 
-    server = Server(AgentEndpoint(agent_pb2.AgentCard(agent_id="a", version="1"), answer), "127.0.0.1:0")
+    server = Server(Agent(answer, id="a"), "127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -570,7 +570,7 @@ async def test_health_and_draining():
         await release.wait()
         return "finished in peace"
 
-    server = Server(AgentEndpoint(agent_pb2.AgentCard(agent_id="a", version="1"), answer), "127.0.0.1:0")
+    server = Server(Agent(answer, id="a"), "127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel, asyncio.timeout(SECONDS):
         health = health_pb2_grpc.HealthStub(channel)

@@ -18,14 +18,14 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from test_parties import refusal
 
-from forge_daemon import Generator, Server, Simulator, Validator, text_of
+from forge_daemon import Server, text_of
 from forge_daemon.proto import agent_pb2, generator_pb2, invoke_pb2, simulator_pb2, validator_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 from forge_daemon.proto.generator_pb2_grpc import GeneratorStub
 from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
 from forge_daemon.proto.validator_pb2_grpc import ValidatorStub
-from forge_daemon.samples import expense, expense_generator, expense_user, expense_validator, expense_words
+from forge_daemon.samples import expense, expense_user, expense_words
 from forge_daemon.samples.offline import Line
 
 ROLES = {"user": values.ROLE_USER, "assistant": values.ROLE_ASSISTANT}
@@ -119,13 +119,7 @@ class Daemon:
 @pytest.fixture
 async def daemon(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
     monkeypatch.delenv("FORGE_SAMPLE_MODEL", raising=False)
-    server = Server(
-        expense.make(),
-        "127.0.0.1:0",
-        simulator=Simulator(expense_user.play),
-        validator=Validator(expense_validator.judge),
-        generator=Generator(expense_generator.write),
-    )
+    server = Server(expense.make(), "127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
         yield meet(channel)

@@ -11,12 +11,13 @@ import pytest
 from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 
-from forge_daemon import Generator, InvocationFailed
+from forge_daemon import InvocationFailed
+from forge_daemon.generator import Write
 from forge_daemon.proto import generator_pb2
 from forge_daemon.proto import values_pb2 as values
 
 
-def writing(cases: Iterable[Any], asked: list[int] | None = None) -> Generator:
+def writing(cases: Iterable[Any], asked: list[int] | None = None) -> Write:
     """A generator that has these cases, and notes for how many it was asked."""
 
     async def write(request: generator_pb2.GenerateRequest) -> AsyncIterator[Any]:
@@ -25,10 +26,10 @@ def writing(cases: Iterable[Any], asked: list[int] | None = None) -> Generator:
                 asked.append(number)
             yield case
 
-    return Generator(write)
+    return write
 
 
-def failing(error: BaseException, cases: Iterable[Any] = ()) -> Generator:
+def failing(error: BaseException, cases: Iterable[Any] = ()) -> Write:
     """A generator that fails when it has written these cases."""
 
     async def write(request: generator_pb2.GenerateRequest) -> AsyncIterator[Any]:
@@ -36,7 +37,7 @@ def failing(error: BaseException, cases: Iterable[Any] = ()) -> Generator:
             yield case
         raise error
 
-    return Generator(write)
+    return write
 
 
 async def generate(served: SimpleNamespace, count: int = 10, **fields: Any) -> SimpleNamespace:
@@ -74,7 +75,7 @@ async def test_the_request_arrives(parties):
     async def write(request: generator_pb2.GenerateRequest) -> AsyncIterator[dict[str, Any]]:
         yield {"id": f"{request.context.agent_id} for {request.target.agent_id}: {request.focus}"}
 
-    served = await parties(generator=Generator(write))
+    served = await parties(generator=write)
     context = values.CallContext(agent_id="gen")
     answer = await generate(served, context=context, focus="edge-cases", target={"agent_id": "shop"})
     assert answer.cases == ['{"id": "gen for shop: edge-cases"}']
@@ -88,7 +89,7 @@ async def test_a_case_is_sent_before_the_next_is_written(parties):
         await is_seen.wait()
         yield {"id": "b"}
 
-    served = await parties(generator=Generator(write))
+    served = await parties(generator=write)
     call = served.generator.Generate(generator_pb2.GenerateRequest(count=2))
     async with asyncio.timeout(SECONDS):
         assert json.loads((await call.read()).case.raw) == {"id": "a"}
@@ -117,7 +118,7 @@ async def test_what_a_function_holds_is_freed_when_it_is_left(parties):
         finally:
             freed.append("yes")
 
-    answer = await generate(await parties(generator=Generator(write)), 1)
+    answer = await generate(await parties(generator=write), 1)
     assert (counts(answer), freed) == ((1, 0), ["yes"])
 
 
@@ -168,8 +169,8 @@ async def test_a_function_that_does_not_yield_is_an_error(parties):
     def write(request: generator_pb2.GenerateRequest) -> list[dict[str, Any]]:
         return [{"id": "a"}]
 
-    answer = await generate(await parties(generator=Generator(write)))
-    message = "TypeError: a generator is an async function that yields; this one gave list"
+    answer = await generate(await parties(generator=write))
+    message = "TypeError: a generator is a function that yields; this one gave list"
     assert answer.status == (grpc.StatusCode.INTERNAL, message)
 
 
@@ -210,7 +211,7 @@ async def the_same(request: generator_pb2.GenerateRequest) -> AsyncIterator[dict
 
 @pytest.mark.parametrize("write", [slowly, the_same])
 async def test_the_budget_is_a_limit(parties, write):
-    served = await parties(generator=Generator(write))
+    served = await parties(generator=write)
     answer = await generate(served, context=values.CallContext(budget=Duration(nanos=100_000_000)))
     assert answer.cases == ['{"id": "a"}']
     assert answer.status == (grpc.StatusCode.DEADLINE_EXCEEDED, "not done within the budget of 0.1 s")
@@ -232,7 +233,7 @@ async def test_a_daemon_that_has_enough_ends_the_call(parties, pause):
         finally:
             ended.set()
 
-    call = (await parties(generator=Generator(write))).generator.Generate(generator_pb2.GenerateRequest(count=9))
+    call = (await parties(generator=write)).generator.Generate(generator_pb2.GenerateRequest(count=9))
     async with asyncio.timeout(SECONDS):
         await call.read()
         call.cancel()

@@ -9,7 +9,7 @@ from client import SECONDS
 from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge_daemon import Generator, InvocationFailed, Simulator, UserTurn, Validator, Verdict, text_of
+from forge_daemon import InvocationFailed, UserTurn, Verdict, text_of
 from forge_daemon.proto import simulator_pb2, validator_pb2
 from forge_daemon.proto import values_pb2 as values
 
@@ -36,7 +36,7 @@ async def test_a_simulator_says_something(parties):
     async def play(request: simulator_pb2.NextInputRequest) -> UserTurn:
         return UserTurn(f"{request.persona}, {request.goal}, {request.turn_number}", reasoning="because")
 
-    answer = await (await parties(simulator=Simulator(play))).simulator.NextInput(next_input())
+    answer = await (await parties(simulator=play)).simulator.NextInput(next_input())
     assert (answer.input.role, text_of(answer.input)) == (values.ROLE_USER, "New, Win, 2")
     assert (answer.goal_achieved, answer.gave_up, answer.reasoning) == (False, False, "because")
     assert not answer.HasField("usage")
@@ -48,7 +48,7 @@ async def test_a_simulator_may_say_more_than_text(parties):
     async def play(request: simulator_pb2.NextInputRequest) -> UserTurn:
         return UserTurn(values.Message(parts=[image]), usage=values.Usage(input_tokens=0))
 
-    answer = await (await parties(simulator=Simulator(play))).simulator.NextInput(next_input())
+    answer = await (await parties(simulator=play)).simulator.NextInput(next_input())
     assert (answer.input.role, list(answer.input.parts)) == (values.ROLE_USER, [image])
     assert answer.usage.HasField("input_tokens")
 
@@ -58,7 +58,7 @@ async def test_an_end_needs_no_input(parties, end):
     async def play(request: simulator_pb2.NextInputRequest) -> UserTurn:
         return UserTurn("ignored", **{end: True})
 
-    answer = await (await parties(simulator=Simulator(play))).simulator.NextInput(next_input())
+    answer = await (await parties(simulator=play)).simulator.NextInput(next_input())
     assert (getattr(answer, end), answer.HasField("input")) == (True, False)
 
 
@@ -68,7 +68,7 @@ async def test_an_end_needs_no_input(parties, end):
         (UserTurn(), "ValueError: the simulator gave neither an input nor an end"),
         (UserTurn(" \n"), "ValueError: the simulator gave neither an input nor an end"),
         (UserTurn(values.Message()), "ValueError: the simulator gave neither an input nor an end"),
-        (None, "TypeError: a simulator returns a UserTurn, not NoneType"),
+        (None, "TypeError: a simulator returns a UserTurn or a text, not NoneType"),
         (
             UserTurn(goal_achieved=True, gave_up=True),
             "ValueError: the simulator says both that the goal is achieved and that the user gave up",
@@ -79,7 +79,7 @@ async def test_nothing_to_say_is_an_error(parties, turn, message):
     async def play(request: simulator_pb2.NextInputRequest) -> UserTurn:
         return turn
 
-    served = await parties(simulator=Simulator(play))
+    served = await parties(simulator=play)
     assert await refusal(served.simulator.NextInput(next_input())) == (grpc.StatusCode.INTERNAL, message)
 
 
@@ -91,7 +91,7 @@ async def test_a_verdict_arrives_as_it_is(parties, passed):
     async def judge(request: validator_pb2.ValidateRequest) -> Verdict:
         return Verdict(passed, f"judged {request.criteria}", score=0.0, label="nice")
 
-    answer = await (await parties(validator=Validator(judge))).validator.Validate(validate())
+    answer = await (await parties(validator=judge)).validator.Validate(validate())
     assert answer.HasField("passed")
     assert (answer.passed, answer.reason, answer.label) == (passed, "judged Be nice", "nice")
     assert answer.HasField("score")
@@ -113,7 +113,7 @@ async def test_what_is_no_verdict_is_an_error(parties, verdict, message):
     async def judge(request: validator_pb2.ValidateRequest) -> Verdict:
         return verdict
 
-    served = await parties(validator=Validator(judge))
+    served = await parties(validator=judge)
     assert await refusal(served.validator.Validate(validate())) == (grpc.StatusCode.INTERNAL, message)
 
 
@@ -121,7 +121,7 @@ async def test_nothing_to_judge_by_is_an_error(parties):
     async def judge(request: validator_pb2.ValidateRequest) -> Verdict:
         raise AssertionError("is not asked")
 
-    served = await parties(validator=Validator(judge))
+    served = await parties(validator=judge)
     code, message = await refusal(served.validator.Validate(validate(criteria=" ")))
     assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "criteria: there is nothing to judge by")
 
@@ -155,7 +155,7 @@ async def test_an_exception_is_a_status(parties, error, code, message):
     async def fail(request: object) -> None:
         raise error
 
-    served = await parties(simulator=Simulator(fail), validator=Validator(fail))
+    served = await parties(simulator=fail, validator=fail)
     assert await refusal(served.simulator.NextInput(next_input())) == (code, message)
     assert await refusal(served.validator.Validate(validate())) == (code, message)
 
@@ -174,7 +174,7 @@ async def test_the_budget_is_a_limit(parties, budget, message):
         asked.append(request)
         await asyncio.sleep(60)
 
-    served = await parties(simulator=Simulator(hang), validator=Validator(hang))
+    served = await parties(simulator=hang, validator=hang)
     context = values.CallContext(budget=budget)
     expected = grpc.StatusCode.DEADLINE_EXCEEDED, message
     assert await refusal(served.simulator.NextInput(next_input(context=context))) == expected
@@ -188,7 +188,7 @@ async def test_one_process_plays_several(parties):
             raise InvocationFailed(f"no {request.context.agent_id}", status=grpc.StatusCode.NOT_FOUND)
         return UserTurn(f"I am {request.context.agent_id}")
 
-    stub = (await parties(simulator=Simulator(play))).simulator
+    stub = (await parties(simulator=play)).simulator
     for agent_id in ("polite", "rude"):
         answer = await stub.NextInput(next_input(context=values.CallContext(agent_id=agent_id)))
         assert text_of(answer.input) == f"I am {agent_id}"
@@ -214,6 +214,6 @@ async def test_reflection_lists_what_is_served(parties):
         return {service.name for service in answer.list_services_response.service}
 
     names = {"forge.agent.v1.Simulator", "forge.agent.v1.Validator", "forge.agent.v1.Generator"}
-    with_all = await parties(simulator=Simulator(fail), validator=Validator(fail), generator=Generator(fail))
+    with_all = await parties(simulator=fail, validator=fail, generator=fail)
     assert await listed(with_all.channel) >= names
     assert not await listed((await parties()).channel) & names

@@ -14,13 +14,15 @@ import pytest
 from client import LIVE, ROUTING_ONLY, STUB, answering, cancel_frame, invoke, start_frame
 from eval_files import EVALS, cases, failures, run
 from pydantic_ai import Agent, Tool
+from pydantic_ai.exceptions import ToolFailed as ModelSeesFailure
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
+from forge_daemon.adapters.pydantic_ai import from_pydantic_ai, history
 from forge_daemon.proto import agent_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
-from forge_daemon.samples import bridge, portfolio, weather
+from forge_daemon.samples import portfolio, weather
 
 SUITES = [
     (weather, EVALS / "weather.golden.json"),
@@ -140,7 +142,7 @@ def scripted(*calls: tuple[str, str]) -> Agent[None, str]:
 
     def double(number: int) -> int:
         if number == 13:
-            raise ValueError("unlucky")
+            raise ModelSeesFailure("unlucky")
         return 2 * number
 
     return Agent(FunctionModel(respond), tools=[Tool(double)])
@@ -150,7 +152,7 @@ CALLS = [("double", '{ "number":4 }'), ("unknown", "{}"), ("double", '{"number":
 
 
 async def test_every_call_of_a_model_is_reported_live(serve):
-    endpoint = bridge.endpoint(scripted(*CALLS, ("double", '{"number":13}')), [], agent_id="a", version="1")
+    endpoint = from_pydantic_ai(scripted(*CALLS, ("double", '{"number":13}')))
     events = await invoke(await serve(endpoint), start_frame())
     events.check_rules()
     started, finished = events.of("tool_started"), {call.call_id: call for call in events.of("tool_finished")}
@@ -161,13 +163,13 @@ async def test_every_call_of_a_model_is_reported_live(serve):
     assert outcomes == ["result", "error", "error", "error", "error"]
     assert finished[started[0].call_id].result.raw == b"8"
     assert "Unknown tool" in finished[started[1].call_id].error.message
-    assert finished[started[4].call_id].error.message == "ValueError: unlucky"
+    assert finished[started[4].call_id].error.message == "unlucky"
     assert "failed unlucky" in events.text
     assert "One moment" not in events.text
 
 
 async def test_stubs_stand_in_for_every_call_of_a_model(serve):
-    endpoint = bridge.endpoint(scripted(*CALLS), [], agent_id="a", version="1")
+    endpoint = from_pydantic_ai(scripted(*CALLS))
     on_event = answering({"double": "D", "unknown": "U"})
     events = await invoke(await serve(endpoint), start_frame(mode=STUB), on_event=on_event)
     events.check_rules()
@@ -179,7 +181,7 @@ async def test_model_turns_are_limited(serve):
         return ModelResponse(parts=[TextPart("Looking."), ToolCallPart("look", "{}")])
 
     agent = Agent(FunctionModel(respond), tools=[Tool(lambda: "nothing", name="look")])
-    stub = await serve(bridge.endpoint(agent, [], agent_id="a", version="1"))
+    stub = await serve(from_pydantic_ai(agent))
     events = await invoke(stub, start_frame(max_model_turns=3))
     events.check_rules()
     assert (events.reason, len(events.tools), events.text) == ("MAX_MODEL_TURNS", 3, "Looking.")
@@ -194,11 +196,11 @@ def test_history_keeps_order_roles_and_calls():
         values.Message(role=values.ROLE_ASSISTANT, parts=[values.Part(tool_use=use)]),
         values.Message(role=values.ROLE_TOOL, parts=[values.Part(tool_output=output)]),
     ]
-    system, user, call, returned = (message.parts[0] for message in bridge.history(messages))
+    system, user, call, returned = (message.parts[0] for message in history(messages))
     assert (system.content, user.content) == ("Be brief.", "Look!")
     assert (call.tool_name, call.args, call.tool_call_id) == ("look", '{"a":1.0}', "1")
     assert (returned.tool_name, returned.content, returned.tool_call_id) == ("look", "[1.0]", "1")
-    assert isinstance(bridge.history(messages)[0], ModelRequest)
+    assert isinstance(history(messages)[0], ModelRequest)
 
 
 @pytest.mark.parametrize(

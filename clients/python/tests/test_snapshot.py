@@ -5,8 +5,8 @@ import json
 import grpc
 import pytest
 
-from forge_daemon import AgentEndpoint, Server, SnapshotProvider, Turn
-from forge_daemon.proto import agent_pb2, snapshot_pb2
+from forge_daemon import Agent, Server, Turn
+from forge_daemon.proto import snapshot_pb2
 from forge_daemon.proto.snapshot_pb2_grpc import SnapshotProviderStub
 
 
@@ -23,7 +23,7 @@ async def provider():
             raise LookupError(f"no {path}")
         return known[path]
 
-    server = Server(AgentEndpoint(agent_pb2.AgentCard(), answer), "127.0.0.1:0", SnapshotProvider(capture))
+    server = Server(Agent(answer, id="a", snapshot=capture), "127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
         yield SnapshotProviderStub(channel)

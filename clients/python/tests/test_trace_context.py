@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from otlp import place
 
-from forge_daemon import Generator, Simulator, SnapshotProvider, Turn, UserTurn, Validator, Verdict
+from forge_daemon import Turn, UserTurn, Verdict
 from forge_daemon.propagation import trace_context
 from forge_daemon.proto import generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
 from forge_daemon.proto import values_pb2 as values
@@ -136,10 +136,10 @@ async def test_every_party_continues_the_trace(parties, written):
         return 1
 
     served = await parties(
-        snapshot=SnapshotProvider(capture),
-        simulator=Simulator(play),
-        validator=Validator(judge),
-        generator=Generator(write),
+        snapshot=capture,
+        simulator=play,
+        validator=judge,
+        generator=write,
     )
     traceparent, trace, span = place()
     call = called(traceparent, baggage="case=7")
@@ -220,7 +220,7 @@ async def test_what_is_malformed_fails_no_call(serve_written, parties, written, 
     frame = start_frame(context=call)
     events = await invoke(await serve_written(), frame)
     assert events.reason == "COMPLETED"
-    await (await parties(simulator=Simulator(play))).simulator.NextInput(
+    await (await parties(simulator=play)).simulator.NextInput(
         simulator_pb2.NextInputRequest(context=call), metadata=[("traceparent", place()[0])]
     )
     for made in written.spans:
@@ -254,7 +254,7 @@ from forge_daemon.proto import agent_pb2, simulator_pb2
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 from forge_daemon.proto.simulator_pb2_grpc import SimulatorStub
 from forge_daemon.proto.values_pb2 import CallContext
-from forge_daemon import SPANS_ONLY, AgentEndpoint, Server, Simulator, Turn, UserTurn
+from forge_daemon import SPANS_ONLY, Agent, Server, Turn, UserTurn
 
 async def answer(turn: Turn) -> str:
     return turn.trace_context["traceparent"]
@@ -263,8 +263,8 @@ async def play(request: simulator_pb2.NextInputRequest) -> UserTurn:
     return UserTurn(request.context.trace_context["traceparent"])
 
 async def main() -> None:
-    endpoint = AgentEndpoint(agent_pb2.AgentCard(agent_id="a"), answer, capabilities=SPANS_ONLY)
-    server = Server(endpoint, "127.0.0.1:0", simulator=Simulator(play))
+    endpoint = Agent(answer, id="a", capabilities=SPANS_ONLY, simulator=play)
+    server = Server(endpoint, "127.0.0.1:0")
     await server.start()
     call = CallContext(trace_context={"traceparent": "00-1-2-01"})
     async with grpc.aio.insecure_channel(server.address) as channel:

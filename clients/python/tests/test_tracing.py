@@ -19,8 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Tracer
 from otlp import Receiver, place
 
-from forge_daemon import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Turn
-from forge_daemon.proto import agent_pb2
+from forge_daemon import CAPABILITIES, SPANS_ONLY, Agent, Turn
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.invoke_pb2 import InvokeResponse
 from forge_daemon.tracing import Tracing, is_configured, setup
@@ -89,7 +88,7 @@ def ask(serve) -> Callable[..., Awaitable[SimpleNamespace]]:
             await work(tracer, turn)
             return "done"
 
-        endpoint = AgentEndpoint(agent_pb2.AgentCard(), answer, capabilities=capabilities, tracing=tracing)
+        endpoint = Agent(answer, id="a", capabilities=capabilities, tracing=tracing)
         stub = await serve(endpoint)
         traceparent, _, span = place()
         call = values.CallContext(trace_context={"traceparent": traceparent})
@@ -222,7 +221,7 @@ async def test_spans_that_hang_nowhere_are_not_the_turns(serve, grpc_receiver, t
         await two_spans(tracing.provider.get_tracer("test"), turn)
         return ""
 
-    endpoint = AgentEndpoint(agent_pb2.AgentCard(), answer, capabilities=SPANS_ONLY, tracing=tracing)
+    endpoint = Agent(answer, id="a", capabilities=SPANS_ONLY, tracing=tracing)
     context = values.CallContext(trace_context={"traceparent": traceparent})
     events = await invoke(await serve(endpoint), start_frame(context=context))
     assert not events.finished.spans_flushed
@@ -292,12 +291,12 @@ async def test_opentelemetry_may_be_switched_off(grpc_receiver, trace, ask, monk
 # Several turns.
 
 
-def serving(tracing: Tracing, work: Work = two_spans) -> AgentEndpoint:
+def serving(tracing: Tracing, work: Work = two_spans) -> Agent:
     async def answer(turn: Turn) -> str:
         await work(tracing.provider.get_tracer("test"), turn)
         return ""
 
-    return AgentEndpoint(agent_pb2.AgentCard(), answer, capabilities=SPANS_ONLY, tracing=tracing)
+    return Agent(answer, id="a", capabilities=SPANS_ONLY, tracing=tracing)
 
 
 def called(traceparent: str) -> values.CallContext:

@@ -1,37 +1,56 @@
 """Put a Python agent under test with Forge.
 
-Write an async function that takes a `Turn` and returns the answer, run its tools through `turn.call`, and give both to
-`serve`. The generated messages are in `forge_daemon.proto`; everything here can also be done with them alone.
+Write a function that takes a turn and gives the answer, run its tools through `turn.call`, and hand it to `serve`. The
+generated messages are in `forge_daemon.proto`; everything here can also be done with them alone.
 """
 
-from forge_daemon.endpoint import CAPABILITIES, SPANS_ONLY, AgentEndpoint, Answer, Server, serve
-from forge_daemon.generator import Generator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from forge_daemon.agent import CAPABILITIES, SPANS_ONLY, Agent, Answer
+from forge_daemon.blocking import BlockingToolCall, BlockingTurn
 from forge_daemon.listening import CannotListen
-from forge_daemon.simulator import Simulator, UserTurn
-from forge_daemon.snapshot import SnapshotProvider
+from forge_daemon.server import Server, serve
+from forge_daemon.simulator import UserTurn
+from forge_daemon.tools import Tool, tool
 from forge_daemon.turn import InvocationFailed, ToolCall, ToolFailed, Turn
-from forge_daemon.validator import Validator, Verdict
+from forge_daemon.validator import Verdict
 from forge_daemon.values import json_of, json_text, text_of
+from forge_daemon.wrapping import wrap_tools
+
+if TYPE_CHECKING:
+    from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
+
+_ADAPTERS = {"from_pydantic_ai": "pydantic_ai"}
+"""Each in a module that imports a framework, so only when it is asked for."""
 
 __all__ = [
     "CAPABILITIES",
     "SPANS_ONLY",
-    "AgentEndpoint",
+    "Agent",
     "Answer",
+    "BlockingToolCall",
+    "BlockingTurn",
     "CannotListen",
-    "Generator",
     "InvocationFailed",
     "Server",
-    "Simulator",
-    "SnapshotProvider",
+    "Tool",
     "ToolCall",
     "ToolFailed",
     "Turn",
     "UserTurn",
-    "Validator",
     "Verdict",
+    "from_pydantic_ai",
     "json_of",
     "json_text",
     "serve",
     "text_of",
+    "tool",
+    "wrap_tools",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        return getattr(import_module(f"forge_daemon.adapters.{_ADAPTERS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import Generator as PlainGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 import grpc
 
+from forge_daemon import functions
 from forge_daemon.party import ask
 from forge_daemon.proto import generator_pb2, generator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -21,8 +23,14 @@ SERVICE = generator_pb2.DESCRIPTOR.services_by_name["Generator"].full_name
 Case = dict[str, Any] | str
 """A case, or its JSON text, for example as a model wrote it: the text travels unchanged."""
 
-Write = Callable[[generator_pb2.GenerateRequest], AsyncIterator[Case]]
-"""Writes cases: an async function that yields them one by one, for as long as it is asked for more."""
+Write = (
+    Callable[[generator_pb2.GenerateRequest], AsyncIterator[Case]]
+    | Callable[[generator_pb2.GenerateRequest], Iterator[Case]]
+)
+"""Writes cases: a function that yields them one by one, for as long as it is asked for more.
+
+A plain function is asked in a thread for each case.
+"""
 
 
 class Generator(generator_pb2_grpc.GeneratorServicer):
@@ -40,11 +48,15 @@ class Generator(generator_pb2_grpc.GeneratorServicer):
         """`write` is called once for every request, and only if cases are wanted."""
         self._write = write
 
-    async def Generate(self, request: generator_pb2.GenerateRequest, context: grpc.aio.ServicerContext) -> None:
+    async def Generate(
+        self, request: generator_pb2.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
         """Answers the daemon."""
         await ask(partial(self._generate, context), request, context)
 
-    async def _generate(self, context: grpc.aio.ServicerContext, request: generator_pb2.GenerateRequest) -> None:
+    async def _generate(
+        self, context: grpc.aio.ServicerContext[Any, Any], request: generator_pb2.GenerateRequest
+    ) -> None:
         summary = generator_pb2.GenerateSummary()
         if request.count:
             await self._send(request, context, summary)
@@ -53,14 +65,15 @@ class Generator(generator_pb2_grpc.GeneratorServicer):
     async def _send(
         self,
         request: generator_pb2.GenerateRequest,
-        context: grpc.aio.ServicerContext,
+        context: grpc.aio.ServicerContext[Any, Any],
         summary: generator_pb2.GenerateSummary,
     ) -> None:
         """Sends the cases, and counts them in the summary."""
         taken = set(request.existing_case_ids)
-        cases = self._write(request)
+        made = self._write(request)
+        cases = _in_thread(made) if isinstance(made, Iterator) else made
         if not isinstance(cases, AsyncGenerator):
-            raise TypeError(f"a generator is an async function that yields; this one gave {type(cases).__name__}")
+            raise TypeError(f"a generator is a function that yields; this one gave {type(cases).__name__}")
         # Closed here, so that what the function holds is freed at once when it is left before its end.
         async with aclosing(cases):
             async for case in cases:
@@ -75,6 +88,19 @@ class Generator(generator_pb2_grpc.GeneratorServicer):
                 summary.produced += 1
                 if summary.produced == request.count:
                     break
+
+
+async def _in_thread(cases: Iterator[Case]) -> AsyncGenerator[Case, None]:
+    """What a plain function yields, each in a thread."""
+    try:
+        while (case := await functions.in_thread(next, cases, _END)) is not _END:
+            yield case
+    finally:
+        if isinstance(cases, PlainGenerator):
+            await functions.in_thread(cases.close)
+
+
+_END: Any = object()
 
 
 def _read(case: Case) -> tuple[values.Json, str | None]:

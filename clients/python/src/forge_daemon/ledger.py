@@ -172,7 +172,7 @@ class Watchful(Sampler):
     def should_sample(self, parent_context: Context | None, *args: Any, **kwargs: Any) -> SamplingResult:
         """Decides as the other one."""
         result = self._sampler.should_sample(parent_context, *args, **kwargs)
-        if not result.decision.is_sampled():
+        if not result.decision.is_sampled():  # type: ignore[no-untyped-call]
             self._ledger.left_out(trace.get_current_span(parent_context).get_span_context())
         return result
 
@@ -222,7 +222,7 @@ def grpc_exporter(reply: Reply) -> SpanExporter:
             self._client = client
 
         def Export(self, *args: Any, **kwargs: Any) -> ExportTraceServiceResponse:
-            response = None
+            response: ExportTraceServiceResponse | None = None
             try:
                 response = self._client.Export(*args, **kwargs)
             finally:
@@ -231,8 +231,8 @@ def grpc_exporter(reply: Reply) -> SpanExporter:
 
     class Exporter(OTLPSpanExporter):
         def _initialize_channel_and_stub(self) -> None:
-            super()._initialize_channel_and_stub()
-            self._client = Listening(self._client)
+            super()._initialize_channel_and_stub()  # type: ignore[no-untyped-call]
+            self._client: Any = Listening(self._client)
 
     return Exporter()
 

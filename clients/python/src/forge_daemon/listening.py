@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from typing import Any
 
 import grpc
 
@@ -42,15 +43,15 @@ def _check(listen: str) -> None:
         found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise CannotListen(listen, error.strerror or str(error)) from error
-    failed = [error for family, _, _, _, address in found if (error := _bind(family, address))]
-    taken = [error for error in failed if error.errno == errno.EADDRINUSE]
+    failed = [failure for family, _, _, _, address in found if (failure := _bind(family, address))]
+    taken = [one for one in failed if one.errno == errno.EADDRINUSE]
     # A name may stand for an address that this machine has not.
     if taken or len(failed) == len(found):
-        error = (taken or failed)[0]
-        raise CannotListen(listen, error.strerror or str(error)) from error
+        first = (taken or failed)[0]
+        raise CannotListen(listen, first.strerror or str(first)) from first
 
 
-def _bind(family: int, address: tuple) -> OSError | None:
+def _bind(family: int, address: Any) -> OSError | None:
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -21,11 +21,14 @@ Response = TypeVar("Response")
 MAX_STATUS_BYTES = 900
 """The message of a status travels in a header, and values.proto wants it below 1 KiB."""
 
+GRACE_SECONDS = 1.0
+"""How long a function that is cancelled has to end."""
+
 STATUSES = {code(status): status for status in grpc.StatusCode if status is not grpc.StatusCode.OK}
 
 
 async def ask(
-    function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext
+    function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext[Any, Any]
 ) -> Response:
     """Awaits the function, within the call's trace and its budget. Whatever fails becomes a status.
 
@@ -35,24 +38,27 @@ async def ask(
     budget = seconds(request.context.budget) if request.context.HasField("budget") else None
     if budget is not None and budget <= 0:
         await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the budget of the call is used up")
-    limit = asyncio.timeout(budget)
+    with continued(trace_context(request.context, context.invocation_metadata())):
+        asked = asyncio.ensure_future(function(request))
     try:
-        with continued(trace_context(request.context, context.invocation_metadata())):
-            async with limit:
-                return await function(request)
-    except InvocationFailed as error:
-        status, message = STATUSES.get(error.fault.grpc_code, grpc.StatusCode.INTERNAL), error.fault.message
-        if error.fault.reason:
-            message = f"{error.fault.reason}: {message}"
-    except Exception as error:
-        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
-    if limit.expired():
+        await asyncio.wait({asked}, timeout=budget)
+    finally:
+        is_late = not asked.done()
+        if is_late:
+            asked.cancel()
+    if is_late:
+        # Code that does not react to its cancellation is left behind.
+        await asyncio.wait({asked}, timeout=GRACE_SECONDS)
         status, message = grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within the budget of {budget:g} s"
+    else:
+        try:
+            return asked.result()
+        except InvocationFailed as error:
+            status, message = STATUSES.get(error.fault.grpc_code, grpc.StatusCode.INTERNAL), error.fault.message
+            if error.fault.reason:
+                message = f"{error.fault.reason}: {message}"
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
     await context.abort(status, _short(message))
     raise AssertionError("abort has raised")
 

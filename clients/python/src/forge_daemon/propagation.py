@@ -16,7 +16,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     # Agents without spans need none of it.
-    otel = None
+    otel = None  # type: ignore[assignment]
 
 __all__ = ["continued", "trace_context"]
 

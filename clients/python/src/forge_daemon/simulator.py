@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
+from forge_daemon import functions
 from forge_daemon.party import ask
 from forge_daemon.proto import simulator_pb2, simulator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -30,8 +32,14 @@ class UserTurn:
     usage: values.Usage | None = None
 
 
-Play = Callable[[simulator_pb2.NextInputRequest], Awaitable[UserTurn]]
-"""Plays one turn of the user. `request.conversation` holds everything that was said; remember nothing else."""
+Said = UserTurn | str
+"""A text alone is what the user says."""
+
+Play = Callable[[simulator_pb2.NextInputRequest], Awaitable[Said]] | Callable[[simulator_pb2.NextInputRequest], Said]
+"""Plays one turn of the user. `request.conversation` holds everything that was said; remember nothing else.
+
+A plain function runs in a thread.
+"""
 
 
 class Simulator(simulator_pb2_grpc.SimulatorServicer):
@@ -43,22 +51,24 @@ class Simulator(simulator_pb2_grpc.SimulatorServicer):
     """
 
     def __init__(self, play: Play) -> None:
-        """`play` is awaited once before every turn."""
+        """`play` is called once before every turn."""
         self._play = play
 
     async def NextInput(
-        self, request: simulator_pb2.NextInputRequest, context: grpc.aio.ServicerContext
+        self, request: simulator_pb2.NextInputRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> simulator_pb2.NextInputResponse:
         """Answers the daemon."""
         return await ask(self._turn, request, context)
 
     async def _turn(self, request: simulator_pb2.NextInputRequest) -> simulator_pb2.NextInputResponse:
-        return _response(await self._play(request))
+        return _response(await functions.call(self._play, request))
 
 
-def _response(turn: UserTurn) -> simulator_pb2.NextInputResponse:
+def _response(turn: Any) -> simulator_pb2.NextInputResponse:
+    if isinstance(turn, str):
+        turn = UserTurn(turn)
     if not isinstance(turn, UserTurn):
-        raise TypeError(f"a simulator returns a UserTurn, not {type(turn).__name__}")
+        raise TypeError(f"a simulator returns a UserTurn or a text, not {type(turn).__name__}")
     if turn.goal_achieved and turn.gave_up:
         raise ValueError("the simulator says both that the goal is achieved and that the user gave up")
     is_end = turn.goal_achieved or turn.gave_up

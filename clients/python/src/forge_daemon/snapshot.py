@@ -1,18 +1,22 @@
 """The server side of `SnapshotProvider`: today's values for the `{{snapshot:path}}` tokens of a suite."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from forge_daemon import functions
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import snapshot_pb2, snapshot_pb2_grpc
 from forge_daemon.values import fault_of, json_of
 
 __all__ = ["Capture", "SnapshotProvider"]
 
-Capture = Callable[[str], Awaitable[Any]]
-"""Gives the value at a path such as `prices.AAPL`; raises LookupError where there is none."""
+Capture = Callable[[str], Any]
+"""Gives the value at a path such as `prices.AAPL`; raises LookupError where there is none.
+
+A plain function runs in a thread.
+"""
 
 SERVICE = snapshot_pb2.DESCRIPTOR.services_by_name["SnapshotProvider"].full_name
 
@@ -25,11 +29,11 @@ class SnapshotProvider(snapshot_pb2_grpc.SnapshotProviderServicer):
     """
 
     def __init__(self, capture: Capture) -> None:
-        """`capture` is awaited once for each path."""
+        """`capture` is called once for each path."""
         self._capture = capture
 
     async def Capture(
-        self, request: snapshot_pb2.CaptureRequest, context: grpc.aio.ServicerContext
+        self, request: snapshot_pb2.CaptureRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> snapshot_pb2.CaptureResponse:
         """Answers the daemon."""
         response = snapshot_pb2.CaptureResponse()
@@ -37,7 +41,7 @@ class SnapshotProvider(snapshot_pb2_grpc.SnapshotProviderServicer):
         with continued(trace_context(request.context, context.invocation_metadata())):
             for path in request.paths:
                 try:
-                    put(values, path, await self._capture(path))
+                    put(values, path, await functions.call(self._capture, path))
                 except LookupError as error:
                     response.unresolved[path].message = str(error)
                 except Exception as error:

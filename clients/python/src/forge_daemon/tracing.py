@@ -2,7 +2,7 @@
 
 `setup` once, at the start of the process; frameworks that are instrumented then send their spans by themselves:
 
-    endpoint = AgentEndpoint(card, answer, capabilities=SPANS_ONLY, tracing=tracing.setup("shop", confirms=True))
+    Agent(answer, id="shop", capabilities=SPANS_ONLY, tracing=tracing.setup("shop", confirms=True))
 """
 
 import asyncio
@@ -122,11 +122,10 @@ class Tracing:
         if not self.confirms:
             return False
         end = loop.time() + (self._confirm_seconds if limit is None else min(limit, self._confirm_seconds))
-        with suppress(TimeoutError):
+        with suppress(asyncio.TimeoutError):
             while not self._ledger.is_settled(spans) and not flushed.is_set():
                 left = end - loop.time()
-                async with asyncio.timeout(min(left, PATIENCE_SECONDS) if self._ledger.is_failing else left):
-                    await woken.wait()
+                await asyncio.wait_for(woken.wait(), min(left, PATIENCE_SECONDS) if self._ledger.is_failing else left)
                 woken.clear()
         return self._ledger.is_confirmed(spans)
 

@@ -1,22 +1,29 @@
 """One turn of a conversation, as the code of an agent sees it."""
 
 import asyncio
+import json
 import time
+import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from grpc import StatusCode
 
+from forge_daemon import functions
 from forge_daemon.proto import agent_pb2, invoke_pb2
 from forge_daemon.proto import values_pb2 as values
+from forge_daemon.tools import Tool
 from forge_daemon.values import code, duration, fault_of, json_of, json_of_result, json_text, text_of
 
 __all__ = ["EndOfTurn", "InvocationFailed", "ToolCall", "ToolFailed", "Turn"]
 
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+MAX_TRACE = 16 * 1024
+"""A longer traceback keeps its end, which says what happened."""
 
 
 class ToolFailed(Exception):
@@ -50,22 +57,29 @@ class Conclusion:
     error: values.Fault | None = None
     #: Whether the daemon is known to have every span of the turn.
     spans_flushed: bool = False
+    #: The last event as it shall be, in place of all that.
+    finished: invoke_pb2.InvokeFinished | None = None
 
 
 class Turn:
     """What to answer, and everything that can be reported while answering it.
 
-    All of it belongs to the event loop: from a thread, use `loop.call_soon_threadsafe`.
+    All of it belongs to the event loop. A plain function, which runs in a thread, is given a `BlockingTurn` instead.
     """
 
     def __init__(
-        self, start: agent_pb2.InvokeStart, instance_id: str, trace_context: Mapping[str, str] | None = None
+        self,
+        start: agent_pb2.InvokeStart,
+        instance_id: str,
+        trace_context: Mapping[str, str] | None = None,
+        tools: Mapping[str, Tool[..., Any]] | None = None,
     ) -> None:
         #: The frame that began the turn, for whatever has no name of its own here.
         self.start = start
         #: The W3C values `traceparent`, `tracestate` and `baggage`, as far as they came, for code that hands them on
         #: itself. OpenTelemetry, where it is installed, has read them already.
         self.trace_context = dict(trace_context or {})
+        self._tools = tools or {}
         self._text = ""
         #: Where tools were called in the text, and in what was sent of it.
         self._cuts: list[int] = []
@@ -140,25 +154,35 @@ class Turn:
 
     def log(self, message: str, level: str = "info") -> None:
         """Sends a line to people who debug the agent."""
-        self._emit(log=invoke_pb2.LogLine(level=level, message=message))
+        self._emit(log=invoke_pb2.LogLine(level=level, message=message.encode("utf-8", "replace").decode()))
+
+    def usage(
+        self,
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+        cost_usd: float | None = None,
+    ) -> None:
+        """Adds to what the whole turn has consumed, for what no `model_turn` says. What is None stays unmeasured."""
+        measured = (input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens)
+        cost = None if cost_usd is None else values.Cost(currency_code="USD", nano_units=round(cost_usd * 1e9))
+        self._consume(values.Usage(**dict(zip(_TOKENS, measured, strict=True)), cost=cost))
 
     @contextmanager
     def model_turn(self) -> Iterator[invoke_pb2.ModelTurn]:
         """Put it around a call of the model, and fill in what is known: model, finish_reason, usage.
 
-        It leaves the turn if no further model turn is allowed. A model that is called outside of it cannot be counted.
+        It leaves the turn if no further model turn is allowed. A model that is called outside of it is not counted.
         """
-        if self.start.HasField("max_model_turns") and self._model_turns >= self.start.max_model_turns:
-            raise self._end(invoke_pb2.FINISH_REASON_MAX_MODEL_TURNS)
-        self._model_turns += 1
-        self._model_turn_at = len(self._text)
+        self._begin_model_turn()
         began = time.monotonic()
         record = invoke_pb2.ModelTurn(index=self._model_turns)
         yield record
         record.duration.CopyFrom(duration(time.monotonic() - began))
-        for name in _TOKENS:
-            if record.usage.HasField(name):
-                setattr(self._usage, name, getattr(self._usage, name) + getattr(record.usage, name))
+        self._consume(record.usage)
         self._emit(model_turn=record)
 
     def start_tool(
@@ -166,16 +190,18 @@ class Turn:
     ) -> "ToolCall":
         """Announces a call that the model has made, also of a tool that does not exist.
 
-        The order of these announcements is the order that suites compare. So if the model makes several calls at once,
-        announce all of them before running the first. `params` is as for `json_of`; None is a call without any, unless
-        `params_unknown` says why this code cannot tell them, and who could: then suites say nothing about them.
+        The order of these announcements is the order that suites compare. So if the model makes several calls at
+        once, announce all of them before running the first. `params` is as for `json_of`; None is a call without any,
+        unless `params_unknown` says why this code cannot tell them, and who could: then suites say nothing about
+        them.
         """
-        call = ToolCall(self, name, call_id if call_id and call_id not in self._calls else uuid.uuid4().hex)
+        call_id = call_id if call_id and call_id not in self._calls else uuid.uuid4().hex
+        call = ToolCall(self, name, call_id, None if params is None else json_of(params))
         self._emit(
             tool_started=invoke_pb2.ToolCallStarted(
                 call_id=call.call_id,
                 name=name,
-                params=None if params is None else json_of(params),
+                params=call._params,
                 params_unknown=params_unknown,
                 awaits_result=self.tool_mode == agent_pb2.TOOL_MODE_STUB,
                 model_turn=self._model_turns,
@@ -187,9 +213,20 @@ class Turn:
         self._said_before_call = len(self._said)
         return call
 
-    async def call(self, name: str, params: Any, tool: Callable[[], Awaitable[Any]], call_id: str = "") -> str:
-        """Announces a tool call and runs it: `start_tool` and `ToolCall.run` in one."""
-        return await self.start_tool(name, params, call_id).run(tool)
+    async def call(
+        self,
+        tool: str | Tool[..., Any],
+        params: Any = None,
+        run: Callable[[], Any] | None = None,
+        call_id: str = "",
+    ) -> str:
+        """Announces a tool call and runs it: `start_tool` and `ToolCall.run` in one.
+
+        Gives the result as the JSON text that the model should read. `tool` is a name, as the model wrote it, or a
+        tool. Without `run` the agent's own tool of that name runs, with the arguments in `params`.
+        """
+        name = tool.name if isinstance(tool, Tool) else tool
+        return await self.start_tool(name, params, call_id).run(tool if run is None and isinstance(tool, Tool) else run)
 
     def stop_if_routing_only(self) -> None:
         """Leaves the turn if its tools are only announced. Call it when all calls of a model turn are announced."""
@@ -198,12 +235,32 @@ class Turn:
 
     # For the endpoint.
 
+    def _begin_model_turn(self) -> None:
+        if self.start.HasField("max_model_turns") and self._model_turns >= self.start.max_model_turns:
+            raise self._end(invoke_pb2.FINISH_REASON_MAX_MODEL_TURNS)
+        self._model_turns += 1
+        self._model_turn_at = len(self._text)
+
     def _emit(self, **event: Any) -> None:
         if self._is_over:
             return  # Code that ignores a cancel goes on talking; nobody listens.
         self._seq += 1
         elapsed = duration(time.monotonic() - self._accepted_at)
         self._events.put_nowait(invoke_pb2.InvokeResponse(seq=self._seq, elapsed=elapsed, **event))
+
+    def _log_trace(self, error: BaseException) -> None:
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
+        self.log(trace if len(trace) <= MAX_TRACE else f"…{trace[-MAX_TRACE:]}", "error")
+
+    def _consume(self, usage: values.Usage) -> None:
+        for name in _TOKENS:
+            if usage.HasField(name):
+                setattr(self._usage, name, getattr(self._usage, name) + getattr(usage, name))
+        if usage.HasField("cost"):
+            cost = self._usage.cost
+            cost.currency_code = usage.cost.currency_code or "USD"
+            cost.nano_units += usage.cost.nano_units
+            cost.estimated = cost.estimated or usage.cost.estimated
 
     def _end(self, reason: int) -> EndOfTurn:
         self._ending = reason
@@ -232,6 +289,10 @@ class Turn:
         """Ends the turn; what comes after it is not sent."""
         for call in self._calls.values():
             call._cancel()
+        if end.finished is not None:
+            self._emit(finished=end.finished)
+            self._is_over = True
+            return
         # Half an answer may be cut inside a character; a whole one is never changed.
         text = self._last_said(end.reason).encode("utf-8", "replace").decode() if end.text is None else end.text
         for said in (self._said, self._said[self._said_before_call :]):
@@ -258,24 +319,30 @@ class Turn:
 class ToolCall:
     """A call that the model has made and that has been announced."""
 
-    def __init__(self, turn: Turn, name: str, call_id: str) -> None:
+    def __init__(self, turn: Turn, name: str, call_id: str, params: values.Json | None) -> None:
         self.name = name
         self.call_id = call_id
         self._turn = turn
+        self._params = params
         self._began = time.monotonic()
         self._is_closed = False
         self._result: asyncio.Future[agent_pb2.ToolResult] = asyncio.get_running_loop().create_future()
 
-    async def run(self, tool: Callable[[], Awaitable[Any]]) -> str:
+    async def run(self, run: Callable[[], Any] | Tool[..., Any] | None = None) -> str:
         """Gives the text for the model: what the tool returned, as JSON text.
 
-        LIVE runs `tool`. STUB does not; it waits for the daemon's answer, which is given unchanged. ROUTING_ONLY runs
-        nothing and leaves the turn. Raises ToolFailed if the tool, or the stub in its place, failed.
+        LIVE runs the function, async or plain, or without one the agent's own tool of that name. STUB does not; it
+        waits for the daemon's answer, which is given unchanged. ROUTING_ONLY runs nothing and leaves the turn. Raises
+        ToolFailed if the tool, or the stub in its place, failed.
         """
         self._turn.stop_if_routing_only()
         if self._turn.tool_mode == agent_pb2.TOOL_MODE_STUB:
             return await self._wait_for_stub()
-        return await self._run_live(tool)
+        try:
+            result = await functions.call(self._function(run))
+        except Exception as error:
+            raise self._failed(error) from error
+        return self._succeeded(result)
 
     @property
     def is_open(self) -> bool:
@@ -286,14 +353,49 @@ class ToolCall:
         """Closes a call that cannot be run, for example because its arguments are of no use."""
         self._close(error=values.Fault(grpc_code=code(StatusCode.UNKNOWN), message=message))
 
-    async def _run_live(self, tool: Callable[[], Awaitable[Any]]) -> str:
+    def _function(self, run: Callable[[], Any] | Tool[..., Any] | None) -> Callable[[], Any]:
+        """What runs. Raises ToolFailed if there is nothing, or the arguments are none."""
+        if run is not None and not isinstance(run, Tool):
+            return run
+        tool = run or self._turn._tools.get(self.name)
+        if tool is None:
+            raise ToolFailed(f"there is no tool {self.name}")
+        arguments = self._arguments()
+        # Whatever it is made of, calling it is what may block, and that is known only from its own function.
+        if functions.is_async(tool.run):
+
+            async def run_async() -> Any:
+                return await tool.run_with(arguments)
+
+            return run_async
+        return lambda: tool.run_with(arguments)
+
+    def _arguments(self) -> dict[str, Any]:
         try:
-            result = json_of_result(await tool())
+            found = json.loads(json_text(self._params)) if self._params and self._params.WhichOneof("form") else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ToolFailed(f"the arguments of {self.name} are no JSON object")
+        return found
+
+    def _succeeded(self, result: Any) -> str:
+        """Closes the call with what its tool returned."""
+        try:
+            told = json_of_result(result)
         except Exception as error:
-            self._close(error=fault_of(error))
-            raise ToolFailed(str(error) or type(error).__name__) from error
-        self._close(result=result)
-        return json_text(result)
+            raise self._failed(error) from error
+        self._close(result=told)
+        return json_text(told)
+
+    def _failed(self, error: Exception) -> ToolFailed:
+        """Closes the call with what its tool raised. One that says itself that it failed needs no traceback."""
+        if isinstance(error, ToolFailed):
+            self.fail(str(error))
+            return error
+        self._turn._log_trace(error)
+        self._close(error=fault_of(error))
+        return ToolFailed(str(error) or type(error).__name__)
 
     async def _wait_for_stub(self) -> str:
         if not self._turn._results_may_come and not self._result.done():

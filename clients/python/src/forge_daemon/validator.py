@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
+from forge_daemon import functions
 from forge_daemon.party import ask
 from forge_daemon.proto import validator_pb2, validator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -31,8 +33,13 @@ class Verdict:
     usage: values.Usage | None = None
 
 
-Judge = Callable[[validator_pb2.ValidateRequest], Awaitable[Verdict]]
-"""Judges one answer. What it reads in output, conversation and tool calls was written by whom it judges."""
+Judge = (
+    Callable[[validator_pb2.ValidateRequest], Awaitable[Verdict]] | Callable[[validator_pb2.ValidateRequest], Verdict]
+)
+"""Judges one answer. What it reads in output, conversation and tool calls was written by whom it judges.
+
+A plain function runs in a thread.
+"""
 
 
 class Validator(validator_pb2_grpc.ValidatorServicer):
@@ -44,11 +51,11 @@ class Validator(validator_pb2_grpc.ValidatorServicer):
     """
 
     def __init__(self, judge: Judge) -> None:
-        """`judge` is awaited once for every answer, and only if there are criteria."""
+        """`judge` is called once for every answer, and only if there are criteria."""
         self._judge = judge
 
     async def Validate(
-        self, request: validator_pb2.ValidateRequest, context: grpc.aio.ServicerContext
+        self, request: validator_pb2.ValidateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> validator_pb2.ValidateResponse:
         """Answers the daemon."""
         return await ask(self._validate, request, context)
@@ -56,10 +63,10 @@ class Validator(validator_pb2_grpc.ValidatorServicer):
     async def _validate(self, request: validator_pb2.ValidateRequest) -> validator_pb2.ValidateResponse:
         if not request.criteria.strip():
             raise InvocationFailed("criteria: there is nothing to judge by", status=grpc.StatusCode.INVALID_ARGUMENT)
-        return _response(await self._judge(request))
+        return _response(await functions.call(self._judge, request))
 
 
-def _response(verdict: Verdict) -> validator_pb2.ValidateResponse:
+def _response(verdict: Any) -> validator_pb2.ValidateResponse:
     if not isinstance(verdict, Verdict):
         raise TypeError(f"a validator returns a Verdict, not {type(verdict).__name__}")
     # Protobuf would take 0 and 1 too, and a model's "no" is no judgement either.

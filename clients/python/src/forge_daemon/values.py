@@ -1,6 +1,9 @@
 """Between Python values and the values of the protocol: JSON that keeps its text, texts, faults, durations."""
 
+import dataclasses
 import json
+from datetime import date, time
+from enum import Enum
 from typing import Any, NoReturn
 
 from google.protobuf import json_format
@@ -15,10 +18,12 @@ __all__ = ["code", "duration", "fault_of", "json_of", "json_of_result", "json_te
 def json_of(value: Any) -> pb.Json:
     """The protocol's form of a JSON value.
 
-    Pass `str` or `bytes` when you have the JSON *text*, for example a model's arguments before anything parsed them: it
-    travels byte for byte, which keeps large integers, `1.0` and the order of keys. Text that is not JSON is reported as
-    malformed. Any other value is printed as JSON; a value that cannot be raises TypeError or ValueError.
+    Pass `str` or `bytes` when you have the JSON *text*, for example a model's arguments before anything parsed them:
+    it travels byte for byte, which keeps large integers, `1.0` and the order of keys. Text that is not JSON is
+    reported as malformed. Any other value is printed as JSON; a value that cannot be raises TypeError or ValueError.
     """
+    if isinstance(value, pb.Json):
+        return value
     if not isinstance(value, str | bytes):
         return _printed(value)
     text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
@@ -67,13 +72,26 @@ def duration(seconds: float) -> Duration:
     return result
 
 
-def seconds(time: Duration) -> float:
+def seconds(length: Duration) -> float:
     """The protocol's form in seconds."""
-    return time.seconds + time.nanos / 1e9
+    return length.seconds + length.nanos / 1e9
 
 
 def _printed(value: Any) -> pb.Json:
-    return pb.Json(raw=json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    return pb.Json(raw=json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain).encode())
+
+
+def _plain(value: Any) -> Any:
+    """What can be printed in place of an object that cannot: a data class, an enum, a date, a model of pydantic."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json")
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _is_json(text: bytes) -> bool:

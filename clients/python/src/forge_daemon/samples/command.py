@@ -1,26 +1,21 @@
 """The command line that the samples share."""
 
 import argparse
-import asyncio
 from collections.abc import Callable
 
 from opentelemetry.trace import TracerProvider
 
-from forge_daemon import AgentEndpoint, Generator, Simulator, SnapshotProvider, Validator, serve, tracing
-from forge_daemon.samples import bridge
+from forge_daemon import Agent, serve, tracing
+from forge_daemon.adapters import pydantic_ai
 
 
 def run(
     description: str,
-    make: Callable[[float], AgentEndpoint],
-    snapshot: SnapshotProvider | None = None,
+    make: Callable[[float], Agent],
     *,
-    simulator: Simulator | None = None,
-    validator: Validator | None = None,
-    generator: Generator | None = None,
-    instrument: Callable[[TracerProvider], None] = bridge.instrument,
+    instrument: Callable[[TracerProvider], None] = pydantic_ai.instrument,
 ) -> None:
-    """Serves the agent that `make` gives for a tool delay in seconds, and the other services that are given.
+    """Serves the agent that `make` gives for a tool delay in seconds.
 
     Where OTEL_EXPORTER_OTLP_ENDPOINT says so, spans are sent; `instrument` lets the agent's framework make them.
     """
@@ -35,12 +30,8 @@ def run(
         help="spans go through a collector and not straight to the daemon, so never say that it has all of them",
     )
     arguments = parser.parse_args()
-
-    async def main() -> None:
-        endpoint = make(arguments.tool_delay)
-        endpoint.tracing = tracing.setup(endpoint.card.agent_id, confirms=not arguments.collector)
-        if endpoint.tracing:
-            instrument(endpoint.tracing.provider)
-        await serve(endpoint, arguments.listen, snapshot, simulator=simulator, validator=validator, generator=generator)
-
-    asyncio.run(main())
+    agent = make(arguments.tool_delay)
+    agent.tracing = tracing.setup(agent.card.agent_id, confirms=not arguments.collector)
+    if agent.tracing:
+        instrument(agent.tracing.provider)
+    serve(agent, arguments.listen)

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_ai import Agent, Tool
+from pydantic_ai.exceptions import ToolFailed
 
-from forge_daemon import AgentEndpoint, Generator, Simulator, Validator
-from forge_daemon.samples import bridge, command, expense_generator, expense_user, expense_validator, offline
+from forge_daemon import Agent as Served
+from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
+from forge_daemon.samples import command, expense_generator, expense_user, expense_validator, offline
 from forge_daemon.samples import expense_words as words
 from forge_daemon.samples.expense_words import Claim, ExpenseType
 from forge_daemon.samples.offline import Call, Line, Result
@@ -63,7 +65,7 @@ def tools(delay: float = 0.0) -> list[Tool]:
         """Create an expense: a draft, or with submit=true the real thing, which the user must have confirmed before."""
         await asyncio.sleep(delay)
         if amount <= 0:
-            raise ValueError("the amount must be more than 0")
+            raise ToolFailed("the amount must be more than 0")
         return {
             "status": "submitted" if submit else "draft",
             "reference": REFERENCE if submit else None,
@@ -250,19 +252,20 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def make(tool_delay: float = 0.0) -> AgentEndpoint:
+def make(tool_delay: float = 0.0) -> Served:
     """The agent, ready to be served."""
-    own_tools = tools(tool_delay)
     model = offline.dialogue_model("expense-rules", choose, write)
-    agent = Agent(model, name="Expense", instructions=INSTRUCTIONS, tools=own_tools)
-    return bridge.endpoint(agent, own_tools, agent_id="samples.expense", version="1.0.0")
+    agent = Agent(model, name="Expense", instructions=INSTRUCTIONS, tools=tools(tool_delay))
+    return from_pydantic_ai(
+        agent,
+        id="samples.expense",
+        version="1.0.0",
+        tool_versions="1.0.0",
+        simulator=expense_user.play,
+        validator=expense_validator.judge,
+        generator=expense_generator.write,
+    )
 
 
 if __name__ == "__main__":
-    command.run(
-        "Sample expense agent, with a user, a validator and a generator",
-        make,
-        simulator=Simulator(expense_user.play),
-        validator=Validator(expense_validator.judge),
-        generator=Generator(expense_generator.write),
-    )
+    command.run("Sample expense agent, with a user, a validator and a generator", make)

@@ -19,11 +19,10 @@ from typing import Any
 
 from langchain_core.tools import StructuredTool
 
-from forge_daemon import SPANS_ONLY, AgentEndpoint, Turn
-from forge_daemon.proto.agent_pb2 import AgentCard
+from forge_daemon import SPANS_ONLY, Agent, Turn
 from forge_daemon.samples import command, graph
 from forge_daemon.samples.offline import Call
-from forge_daemon.samples.spans_only import history, tool_spec
+from forge_daemon.samples.spans_only import declared, history
 
 CLAIMED = "get_air_quality"
 """What it says that it called, and never calls."""
@@ -63,7 +62,7 @@ async def claim(turn: Turn) -> str:
     return " ".join(sentences)
 
 
-def make(tool_delay: float = 0.0) -> AgentEndpoint:
+def make(tool_delay: float = 0.0) -> Agent:
     """The agent, ready to be served."""
     own_tools = graph.tools(tool_delay)
     weather = graph.build([tool if tool.name == HIDDEN else reported(tool) for tool in own_tools], choose)
@@ -75,14 +74,15 @@ def make(tool_delay: float = 0.0) -> AgentEndpoint:
             return made_up
         return f"{await graph.answer(weather, history(turn.messages))} {made_up}".strip()
 
-    card = AgentCard(
-        agent_id="samples.liar",
+    return Agent(
+        answer,
+        id="samples.liar",
         name="Liar",
         version="1.0.0",
         model=graph.MODEL,
-        tools=[tool_spec(tool) for tool in own_tools],
+        tools=[declared(tool) for tool in own_tools],
+        capabilities=SPANS_ONLY,
     )
-    return AgentEndpoint(card, answer, capabilities=SPANS_ONLY)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_ai import Agent, Tool
+from pydantic_ai.exceptions import ToolFailed
 
-from forge_daemon import AgentEndpoint, SnapshotProvider
-from forge_daemon.samples import bridge, command, offline
+from forge_daemon import Agent as Served
+from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
+from forge_daemon.samples import command, offline
 from forge_daemon.samples.offline import Call, Result
 
 INSTRUCTIONS = """\
@@ -48,7 +50,7 @@ def tools(delay: float = 0.0) -> list[Tool]:
         await asyncio.sleep(delay)
         price = PRICES.get(symbol.upper())
         if price is None:
-            raise LookupError(f"there is no quote for {symbol}")
+            raise ToolFailed(f"there is no quote for {symbol}")
         return {"symbol": symbol.upper(), "price": price, "currency": "USD"}
 
     return [Tool(get_holdings), Tool(get_quote)]
@@ -135,12 +137,11 @@ def _number(value: float) -> str:
     return f"{value:.2f}".removesuffix(".00")
 
 
-def make(tool_delay: float = 0.0) -> AgentEndpoint:
+def make(tool_delay: float = 0.0) -> Served:
     """The agent, ready to be served."""
-    own_tools = tools(tool_delay)
     model = offline.model("portfolio-rules", choose, write)
-    agent = Agent(model, name="Portfolio", instructions=INSTRUCTIONS, tools=own_tools)
-    return bridge.endpoint(agent, own_tools, agent_id="samples.portfolio", version="1.0.0")
+    agent = Agent(model, name="Portfolio", instructions=INSTRUCTIONS, tools=tools(tool_delay))
+    return from_pydantic_ai(agent, id="samples.portfolio", version="1.0.0", tool_versions="1.0.0", snapshot=capture)
 
 
 async def capture(path: str) -> float:
@@ -152,4 +153,4 @@ async def capture(path: str) -> float:
 
 
 if __name__ == "__main__":
-    command.run("Sample portfolio agent", make, SnapshotProvider(capture))
+    command.run("Sample portfolio agent", make)

@@ -8,12 +8,12 @@ daemon, which reads the calls from them:
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolCall, ToolMessage
 from langchain_core.tools import StructuredTool
 
-from forge_daemon import SPANS_ONLY, AgentEndpoint, Turn, json_of, json_text, text_of
-from forge_daemon.proto.agent_pb2 import AgentCard, ToolSpec
+from forge_daemon import SPANS_ONLY, Agent, Tool, Turn, json_text, text_of
 from forge_daemon.proto.values_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, Message, ToolOutput, ToolUse
 from forge_daemon.samples import command, graph
 
@@ -42,18 +42,13 @@ def _output(output: ToolOutput) -> ToolMessage:
     return ToolMessage(output.error.message or "failed", tool_call_id=output.call_id, status="error")
 
 
-def tool_spec(tool: StructuredTool) -> ToolSpec:
+def declared(tool: StructuredTool) -> Tool[..., Any]:
     """What a daemon is told about a tool."""
-    return ToolSpec(
-        name=tool.name,
-        version="1.0.0",
-        description=tool.description,
-        input_schema=json_of(tool.tool_call_schema.model_json_schema()),
-        type="function",
-    )
+    schema = tool.tool_call_schema.model_json_schema()
+    return Tool(tool.coroutine, tool.name, tool.description, schema, version="1.0.0")
 
 
-def make(tool_delay: float = 0.0) -> AgentEndpoint:
+def make(tool_delay: float = 0.0) -> Agent:
     """The agent, ready to be served."""
     own_tools = graph.tools(tool_delay)
     weather = graph.build(own_tools)
@@ -61,14 +56,15 @@ def make(tool_delay: float = 0.0) -> AgentEndpoint:
     async def answer(turn: Turn) -> str:
         return await graph.answer(weather, history(turn.messages))
 
-    card = AgentCard(
-        agent_id="samples.spans_only",
+    return Agent(
+        answer,
+        id="samples.spans_only",
         name="Weather on LangGraph",
         version="1.0.0",
         model=graph.MODEL,
-        tools=[tool_spec(tool) for tool in own_tools],
+        tools=[declared(tool) for tool in own_tools],
+        capabilities=SPANS_ONLY,
     )
-    return AgentEndpoint(card, answer, capabilities=SPANS_ONLY)
 
 
 if __name__ == "__main__":

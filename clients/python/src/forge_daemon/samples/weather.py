@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from pydantic_ai import Agent, Tool
 
-from forge_daemon import AgentEndpoint
-from forge_daemon.samples import bridge, command, offline
+from forge_daemon import Agent as Served
+from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
+from forge_daemon.samples import command, offline
 from forge_daemon.samples.offline import Call, Result
 
 INSTRUCTIONS = """\
@@ -291,12 +292,11 @@ def _verdict(question: str, results: list[Result]) -> str:
     return ""
 
 
-def make(tool_delay: float = 0.0) -> AgentEndpoint:
+def make(tool_delay: float = 0.0) -> Served:
     """The agent, ready to be served."""
-    own_tools = tools(tool_delay)
     model = offline.model("weather-rules", choose, write)
-    agent = Agent(model, name="Weather", instructions=INSTRUCTIONS, tools=own_tools)
-    return bridge.endpoint(agent, own_tools, agent_id="samples.weather", version="1.0.0")
+    agent = Agent(model, name="Weather", instructions=INSTRUCTIONS, tools=tools(tool_delay))
+    return from_pydantic_ai(agent, id="samples.weather", version="1.0.0", tool_versions="1.0.0")
 
 
 if __name__ == "__main__":
