@@ -30,7 +30,7 @@ python-test: ## Tests of the Python client and the sample agents
 	scripts/setup-python.sh
 	scripts/python-test.sh
 
-typescript-test: ## The types for authors of scripts, with the real compiler
+typescript-test: ## The TypeScript SDK, and the types for authors of scripts
 	scripts/typescript-test.sh
 
 bench: ## Measure: the pure core, and the programs as they are used

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Checks the types for authors of scripts against scripts as people write them, with the real compiler.
+# Checks and tests the TypeScript SDK, with the real programs, and the types for authors of scripts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=7.0.2
-home=target/typescript
-if [ "$("$home/node_modules/.bin/tsc" --version 2>/dev/null || true)" != "Version $version" ]; then
-    echo "setting up TypeScript $version in $home"
-    mkdir -p "$home"
-    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$home" "typescript@$version"
+export FORGECTL=${FORGECTL:-$PWD/target/debug/forgectl}
+[ -x "$FORGECTL" ] || cargo build --locked --bins
+
+cd clients/typescript
+wanted=$(sha256sum package-lock.json | cut -d ' ' -f 1)
+if [ "$(cat node_modules/.set-up-for 2>/dev/null || true)" != "$wanted" ]; then
+    echo "setting up clients/typescript/node_modules"
+    npm ci --loglevel=error --ignore-scripts
+    echo "$wanted" > node_modules/.set-up-for
 fi
-"$home/node_modules/.bin/tsc" --project clients/typescript
-echo "types for scripts: passed"
+npx biome ci --log-level=warn .
+npx tsc
+npx tsc --project tests/scripts
+npm run --silent build
+npx vitest run --reporter=dot
+echo "TypeScript: passed"
