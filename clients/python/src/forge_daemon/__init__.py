@@ -19,9 +19,10 @@ from forge_daemon.values import json_of, json_text, text_of
 from forge_daemon.wrapping import wrap_tools
 
 if TYPE_CHECKING:
+    from forge_daemon.adapters.langgraph import from_langgraph
     from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
 
-_ADAPTERS = {"from_pydantic_ai": "pydantic_ai"}
+_ADAPTERS = {"from_langgraph": "langgraph", "from_pydantic_ai": "pydantic_ai"}
 """Each in a module that imports a framework, so only when it is asked for."""
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Turn",
     "UserTurn",
     "Verdict",
+    "from_langgraph",
     "from_pydantic_ai",
     "json_of",
     "json_text",
