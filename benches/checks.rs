@@ -1,6 +1,7 @@
 //! What the pure core costs: judging a case, reading a suite file, stopping a pattern that never ends.
 //!
-//! `cargo bench` prints the figures. They are those of one machine and one moment; what holds elsewhere are their ratios.
+//! `cargo bench` prints the figures. They are those of one machine and one moment; what holds elsewhere are their
+//! ratios.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use forge::check::framework::Replies;
 use forge::check::{self, Context};
-use forge::conversation::{Arguments, Exchange, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript};
+use forge::conversation::{Arguments, Exchange, JsonText, MaybeJson, ToolCall, ToolMode, ToolOutcome, Transcript};
 use forge::suite::template::Data;
 use forge::suite::{self, Suite};
 
@@ -44,7 +45,7 @@ fn call(name: &str, params: &str) -> ToolCall {
     ToolCall {
         call_id: name.to_owned(),
         name: name.to_owned(),
-        params: Arguments::Given(Payload::Json(JsonText::new(params).expect("JSON"))),
+        params: Arguments::Given(MaybeJson::Json(JsonText::new(params).expect("JSON"))),
         outcome: Some(ToolOutcome::Result(None)),
         duration: None,
         turn: 1,

@@ -1,8 +1,8 @@
 //! Bundles: what a client sends so that the daemon needs no access to the client's files.
 //!
-//! A bundle is a tar archive that starts with `manifest.json` and is the same byte for byte for the same content, so its
-//! SHA-256 names it. The daemon opens what anybody may have written: every path, size and digest is checked first, and
-//! nothing is ever unpacked to a disk.
+//! A bundle is a tar archive that starts with `manifest.json` and is the same byte for byte for the same content,
+//! so its SHA-256 names it. The daemon opens what anybody may have written: every path, size and digest is checked
+//! first, and nothing is ever unpacked to a disk.
 //!
 //! A bundle may be larger than memory: large files of cases are read from where they stand, on both sides.
 

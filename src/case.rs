@@ -1,6 +1,7 @@
 //! Names for the cases of a run. Ids are unique in a file only, so that a name begins with the suite.
 //!
-//! [`CaseName`] is a case, [`CaseKey`] is one repetition of it, and [`CaseRef`] one attempt at that. Clones share their texts.
+//! [`CaseName`] is a case, [`CaseKey`] is one repetition of it, and [`CaseRef`] one attempt at that. Clones share
+//! their texts.
 
 use std::sync::Arc;
 

@@ -128,8 +128,8 @@ impl Message {
     }
 }
 
-/// Whether an address names a file, as URL readers read it. No agent is handed one: whoever wrote the address could make
-/// it read a file of its own machine.
+/// Whether an address names a file, as URL readers read it. No agent is handed one: whoever wrote the address could
+/// make it read a file of its own machine.
 #[must_use]
 pub fn names_a_file(address: &str) -> bool {
     // Blanks and control characters before an address do not count, and tabs and ends of lines nowhere.
@@ -245,14 +245,14 @@ impl Fault {
 
 /// Arguments or a result as the agent reported them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Payload {
+pub enum MaybeJson {
     /// Valid JSON.
     Json(JsonText),
     /// What a model emitted in place of JSON; bytes that are no UTF-8 are replaced.
     Malformed(String),
 }
 
-impl Payload {
+impl MaybeJson {
     /// The value, unless it is malformed.
     #[must_use]
     pub fn parse(&self) -> Option<Json> {
@@ -267,7 +267,7 @@ impl Payload {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolOutcome {
     /// It worked; `None` when the agent does not report the result.
-    Result(Option<Payload>),
+    Result(Option<MaybeJson>),
     /// It failed.
     Error(Fault),
     /// Nobody ran it, as the mode wanted: nothing came of it, and nothing is missed.
@@ -490,9 +490,9 @@ impl Transcript {
     /// Bytes of what the agent said and did.
     #[must_use]
     pub fn size(&self) -> usize {
-        let json = |payload: Option<&Payload>| match payload {
-            Some(Payload::Json(text)) => text.as_str().len(),
-            Some(Payload::Malformed(text)) => text.len(),
+        let json = |payload: Option<&MaybeJson>| match payload {
+            Some(MaybeJson::Json(text)) => text.as_str().len(),
+            Some(MaybeJson::Malformed(text)) => text.len(),
             None => 0,
         };
         let call = |call: &ToolCall| {

@@ -1,7 +1,7 @@
 //! A run as a log of events: the one vocabulary of engine, store, wire, reports and telemetry.
 //!
-//! Events of a run are numbered 1, 2, 3 without gaps and stored before anybody sees them. The first is `RunStarted`, the
-//! last `RunFinished`; every planned case has one `CaseFinished`, also when it was never started.
+//! Events of a run are numbered 1, 2, 3 without gaps and stored before anybody sees them. The first is
+//! `RunStarted`, the last `RunFinished`; every planned case has one `CaseFinished`, also when it was never started.
 
 mod weight;
 
@@ -154,8 +154,8 @@ pub struct CallEnd {
     pub exports_spans: bool,
     /// What was sent, if traces are to hold it; files in it only by their names.
     pub input: Vec<Message>,
-    /// Where the agent was to be reached: its URL; empty: it is the one under test, whose address the run holds, or what it said is
-    /// played back.
+    /// Where the agent was to be reached: its URL; empty: it is the one under test, whose address the run holds, or
+    /// what it said is played back.
     pub endpoint: String,
     /// Why the daemon asked the agent to end the call; `None`: it did not.
     pub cancel: Option<CancelReason>,
@@ -381,8 +381,9 @@ impl Run {
         Some(format!("the run could not {what}: {}", fault.message))
     }
 
-    /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, or a gate cannot be
-    /// judged, else what came of the gate, else that of its totals. A regression is a case that did not pass, so it is in there.
+    /// The exit code of a client that waited for this run: 3 when it was cancelled or could not begin, or a gate
+    /// cannot be judged, else what came of the gate, else that of its totals. A regression is a case that did not
+    /// pass, so it is in there.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match (self.state, &self.gate) {

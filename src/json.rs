@@ -106,8 +106,8 @@ impl Json {
         Parser { line, ..Parser::new(text, VALUES) }.document()
     }
 
-    /// Parses the value that a text begins with, whatever stands behind it, and says how many bytes it has, white space before
-    /// it included.
+    /// Parses the value that a text begins with, whatever stands behind it, and says how many bytes it has, white
+    /// space before it included.
     ///
     /// # Errors
     /// As [`Json::parse`].
@@ -118,8 +118,8 @@ impl Json {
         Ok((value, parser.pos))
     }
 
-    /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a text of somebody who means harm can be looked at before it
-    /// takes fifty times its size.
+    /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a text of somebody who means harm can be
+    /// looked at before it takes fifty times its size.
     ///
     /// # Errors
     /// As [`Json::parse`].

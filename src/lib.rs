@@ -2,14 +2,15 @@
 //!
 //! The modules stand in the order of the flow, and each imports only those above it.
 //!
-//! The text of a suite file becomes a [`suite::Suite`], or all its errors at once. Suites travel in a [`bundle`] from the
-//! client to the daemon, where a request and its suites become a [`plan`]: which cases run, in which order. The engine
-//! ([`run`]) calls the agent ([`peer`]) for each case and records a [`conversation::Transcript`]; [`check`] turns case and
-//! transcript into a [`verdict`]. Everything that happens is an [`event`] in the log of the run, which the [`store`] keeps,
-//! watchers follow, [`report`] turns into what people read and [`telemetry`] into traces.
+//! The text of a suite file becomes a [`suite::Suite`], or all its errors at once. Suites travel in a [`bundle`]
+//! from the client to the daemon, where a request and its suites become a [`plan`]: which cases run, in which
+//! order. The engine ([`run`]) calls the agent ([`peer`]) for each case and records a [`conversation::Transcript`];
+//! [`check`] turns case and transcript into a [`verdict`]. Everything that happens is an [`event`] in the log of
+//! the run, which the [`store`] keeps, watchers follow, [`report`] turns into what people read and [`telemetry`]
+//! into traces.
 //!
-//! The core, down to [`event`], is plain data and functions: no I/O, no clock. [`wire`] is the only module that knows the
-//! generated code. [`daemon`] serves, [`sidecar`] stands in for agents, [`cli`] is what people type.
+//! The core, down to [`event`], is plain data and functions: no I/O, no clock. [`wire`] is the only module that
+//! knows the generated code. [`daemon`] serves, [`sidecar`] stands in for agents, [`cli`] is what people type.
 
 pub mod text;
 pub mod limits;

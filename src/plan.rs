@@ -103,7 +103,8 @@ pub struct RunSpec {
     pub trace_url: Option<String>,
     /// Traces hold what was said, and what tools were given and gave.
     pub capture_content: bool,
-    /// How long nobody may answer at the agent's address, once it was reached, before the run ends; `None`: what the daemon says.
+    /// How long nobody may answer at the agent's address, once it was reached, before the run ends; `None`: what
+    /// the daemon says.
     pub agent_gone_after: Option<Duration>,
 }
 

@@ -1,4 +1,5 @@
-//! What repetitions say about an agent that answers now so, now otherwise: rates with their uncertainty, and exact tests.
+//! What repetitions say about an agent that answers now so, now otherwise: rates with their uncertainty, and exact
+//! tests.
 //!
 //! Nothing here is estimated by a normal distribution where numbers are small, and nothing is counted that says nothing
 //! about the agent.
@@ -39,8 +40,8 @@ impl Tally {
         (self.counted() > 0).then(|| f64::from(self.passed) / f64::from(self.counted()))
     }
 
-    /// The chance that at least one of `k` executions passes (pass@k), without bias: over all ways to choose `k` of those that
-    /// were counted. `None`: there are not so many, or `k` is 0.
+    /// The chance that at least one of `k` executions passes (pass@k), without bias: over all ways to choose `k` of
+    /// those that were counted. `None`: there are not so many, or `k` is 0.
     #[must_use]
     pub fn pass_at(self, k: u32) -> Option<f64> {
         Some(1.0 - chosen(self.failed, self.counted(), k)?)
@@ -52,7 +53,8 @@ impl Tally {
         chosen(self.passed, self.counted(), k)
     }
 
-    /// Between which rates the agent's true one is, in 95 of 100 cases (Wilson's interval). `None`: nothing was counted.
+    /// Between which rates the agent's true one is, in 95 of 100 cases (Wilson's interval). `None`: nothing was
+    /// counted.
     #[must_use]
     pub fn interval(self) -> Option<(f64, f64)> {
         let rate = self.rate()?;
@@ -163,8 +165,9 @@ impl Repeats {
         self.counts().count()
     }
 
-    /// For which `k` chances of all cases together are told: only as far as each case of which something is known has executions, so
-    /// that all of them are over the same cases. Else they could rise with `k`, as cases that were run less often leave the mean.
+    /// For which `k` chances of all cases together are told: only as far as each case of which something is known
+    /// has executions, so that all of them are over the same cases. Else they could rise with `k`, as cases that
+    /// were run less often leave the mean.
     #[must_use]
     pub fn ks(&self) -> Vec<u32> {
         ks(self.counts().min().unwrap_or(0))
@@ -216,16 +219,16 @@ pub fn fisher(one: Tally, other: Tally) -> f64 {
     tail(least, most, u64::from(one.passed), next)
 }
 
-/// `McNemar`'s exact test, on both sides: how likely it is that so many of the pairs that differ do so in one direction, if both
-/// are equally likely.
+/// `McNemar`'s exact test, on both sides: how likely it is that so many of the pairs that differ do so in one
+/// direction, if both are equally likely.
 #[must_use]
 pub fn mcnemar(worse: u32, better: u32) -> f64 {
     let n = u64::from(worse) + u64::from(better);
     tail(0, n, u64::from(worse.min(better)), |x| to_f64(n - x) / to_f64(x + 1))
 }
 
-/// How likely it is to see what was seen, or something that is no likelier. `next` says how much likelier `x + 1` is than `x`, for
-/// a distribution with one top.
+/// How likely it is to see what was seen, or something that is no likelier. `next` says how much likelier `x + 1`
+/// is than `x`, for a distribution with one top.
 fn tail(least: u64, most: u64, seen: u64, next: impl Fn(u64) -> f64) -> f64 {
     // The top, where nothing is too small for a number.
     let (mut low, mut high) = (least, most);

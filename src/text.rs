@@ -30,7 +30,8 @@ pub fn fit(text: &str, width: usize) -> String {
     out
 }
 
-/// A text in lines of at most `width` columns of a terminal, broken between words where that is possible; its own line breaks stay.
+/// A text in lines of at most `width` columns of a terminal, broken between words where that is possible; its own
+/// line breaks stay.
 #[must_use]
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(10);

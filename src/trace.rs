@@ -1,7 +1,7 @@
 //! Trace and span ids of a run, and the W3C texts that carry them.
 //!
-//! All ids follow from what the log of a run holds: whoever exports a span later, also after a restart, gives it the id that the agent
-//! was told when it was called. Nothing about traces has to be stored beside the log.
+//! All ids follow from what the log of a run holds: whoever exports a span later, also after a restart, gives it
+//! the id that the agent was told when it was called. Nothing about traces has to be stored beside the log.
 
 use std::fmt;
 
@@ -11,7 +11,8 @@ use crate::case::CaseRef;
 
 /// Longest `tracestate` that is passed on, in bytes: as much as W3C Trace Context asks for.
 const MAX_TRACESTATE: usize = 512;
-/// Longest `baggage` of somebody else that is passed on, in bytes: half of what W3C Baggage asks for, as ours comes behind it.
+/// Longest `baggage` of somebody else that is passed on, in bytes: half of what W3C Baggage asks for, as ours comes
+/// behind it.
 const MAX_BAGGAGE: usize = 4_096;
 
 /// The key in baggage, and on spans, that names a call.
@@ -227,8 +228,8 @@ impl RunTrace {
         SpanId::of(&["turn", &self.run_id, suite, case_id, &repeat, &attempt, &turn])
     }
 
-    /// What whoever works below a span of the run is told. The run, the case and the id of the call stand in the baggage, so that spans
-    /// can be found by them.
+    /// What whoever works below a span of the run is told. The run, the case and the id of the call stand in the
+    /// baggage, so that spans can be found by them.
     #[must_use]
     pub fn headers(&self, span: SpanId, call: Option<(&str, &str)>) -> TraceHeaders {
         let mut baggage = self.parent.as_ref().map(|parent| parent.baggage.clone()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use tiktoken_rs::CoreBPE;
 
-use crate::conversation::{Cost, Message, Payload, Transcript, Usage};
+use crate::conversation::{Cost, MaybeJson, Message, Transcript, Usage};
 use crate::work::is_over;
 
 /// Texts longer than this are estimated from their beginning.
@@ -85,15 +85,15 @@ pub fn must_estimate(transcript: &Transcript) -> bool {
     !transcript.usage.as_ref().is_some_and(is_measured)
 }
 
-/// Notes what a call cost unless the agent told: from the tokens that it reported, else from an estimate of what was
-/// said, which knows nothing of the agent's own instructions. The estimate adds no tokens to the usage, where they would
-/// look measured.
+/// Notes what a call cost unless the agent told: from the tokens that it reported, else from an estimate of what
+/// was said, which knows nothing of the agent's own instructions. The estimate adds no tokens to the usage, where
+/// they would look measured.
 pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price) {
     let usage = if must_estimate(transcript) {
         let asked: u64 = messages.iter().map(|message| estimate_tokens(&message.text())).sum();
         let arguments = transcript.tool_calls.iter().map(|call| match call.params.given() {
-            Some(Payload::Json(text)) => estimate_tokens(text.as_str()),
-            Some(Payload::Malformed(text)) => estimate_tokens(text),
+            Some(MaybeJson::Json(text)) => estimate_tokens(text.as_str()),
+            Some(MaybeJson::Malformed(text)) => estimate_tokens(text),
             None => 0,
         });
         let said = estimate_tokens(&transcript.commentary) + estimate_tokens(&transcript.response);
@@ -116,8 +116,8 @@ pub fn add_cost(transcript: &mut Transcript, messages: &[Message], price: Price)
     transcript.usage.get_or_insert_default().cost.get_or_insert(price.cost(&usage));
 }
 
-/// The number of tokens of the answer as the agent measured it, where its output is the answer alone: without tool calls,
-/// and reasoning taken off.
+/// The number of tokens of the answer as the agent measured it, where its output is the answer alone: without tool
+/// calls, and reasoning taken off.
 #[must_use]
 pub fn measured_tokens(transcript: &Transcript) -> Option<u64> {
     let usage = transcript.usage.filter(|_| transcript.tool_calls.is_empty())?;

@@ -17,10 +17,11 @@ use tonic::{Request, Response, Status};
 use super::runs::run;
 use super::{DAEMON, SIDECAR, Server, cases, median, place};
 
-/// The same run by daemons that export nothing, and to receivers of every kind. They take turns, in another order each time, and each
-/// run has a daemon of its own: how a process happens to lie in memory makes a difference of some percent, and who runs behind
-/// whom, too. Two of them export nothing: what lies between these is chance. `FORGE_BENCH_ROUNDS` says how many rounds; 15 do not tell
-/// 1 from 4 %. `FORGE_BENCH_PROTOCOL` says how spans are sent: `grpc`, unless it is `http/protobuf`.
+/// The same run by daemons that export nothing, and to receivers of every kind. They take turns, in another order
+/// each time, and each run has a daemon of its own: how a process happens to lie in memory makes a difference of
+/// some percent, and who runs behind whom, too. Two of them export nothing: what lies between these is chance.
+/// `FORGE_BENCH_ROUNDS` says how many rounds; 15 do not tell 1 from 4 %. `FORGE_BENCH_PROTOCOL` says how spans are
+/// sent: `grpc`, unless it is `http/protobuf`.
 pub(crate) fn exporters() {
     const COUNT: usize = 20_000;
     let rounds = std::env::var("FORGE_BENCH_ROUNDS").map_or(15, |it| it.parse().expect("FORGE_BENCH_ROUNDS: a number"));

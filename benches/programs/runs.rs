@@ -1,4 +1,5 @@
-//! What runs cost: against a loop that does nothing but call the agent, with very many cases, and before the first of them.
+//! What runs cost: against a loop that does nothing but call the agent, with very many cases, and before the first
+//! of them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -175,8 +176,8 @@ pub(crate) fn first_dispatch() {
     }
 }
 
-/// 1,000 calls that hang at the same time: how late their cases end, and how soon others take their places. Once at one agent,
-/// once spread over ten, of which five do not react to a cancel.
+/// 1,000 calls that hang at the same time: how late their cases end, and how soon others take their places. Once at
+/// one agent, once spread over ten, of which five do not react to a cancel.
 pub(crate) fn hung_calls() {
     const HUNG: usize = 1_000;
     const TIMEOUT: Duration = Duration::from_secs(2);

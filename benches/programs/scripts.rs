@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{DAEMON, Server, cases, forgectl, median, percentile, place};
 
-/// 10,000 assertions of one line each, ten a case and one a case, the whole run: reading, agent, scripts, verdicts, results.
+/// 10,000 assertions of one line each, ten a case and one a case, the whole run: reading, agent, scripts, verdicts,
+/// results.
 pub(crate) fn script_assertions() {
     const COUNT: usize = 10_000;
     let (folder, agent) = place(0);

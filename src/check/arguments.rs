@@ -1,9 +1,9 @@
 //! Arguments of tool calls against the JSON Schema that their tool declares.
 //!
-//! Schemas are an agent's or a client's text, and validating is the one check whose cost a schema alone can blow up: by
-//! references that go round in circles, or that fan out at each step. So a schema is measured before it is compiled, with
-//! its references followed, and one that is circular or too large is not used; a warning says so. Nothing outside the
-//! schema is ever fetched.
+//! Schemas are an agent's or a client's text, and validating is the one check whose cost a schema alone can blow
+//! up: by references that go round in circles, or that fan out at each step. So a schema is measured before it is
+//! compiled, with its references followed, and one that is circular or too large is not used; a warning says so.
+//! Nothing outside the schema is ever fetched.
 //!
 //! Patterns run on an engine of linear time that is stopped at a deadline. Those for names of properties cannot be
 //! taken out of the validator and stopped: there, what may be asked is limited by the size of patterns and names.
@@ -19,7 +19,7 @@ use regex_automata::util::syntax;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look, Repetition};
 use serde_json::Value;
 
-use crate::conversation::{Arguments, Payload, ToolCall};
+use crate::conversation::{Arguments, MaybeJson, ToolCall};
 use crate::suite::automaton::{Automaton, Deadline, Memory, Pool, Refused};
 use crate::suite::registry::Registry;
 use crate::text::clip;
@@ -131,12 +131,12 @@ impl Schemas {
         }
         let arguments = match &call.params {
             Arguments::Unknown(why) => return Err(format!("{:?}: the arguments are not known: {why}", call.name)),
-            Arguments::Given(Payload::Malformed(text)) if !text.trim().is_empty() => {
+            Arguments::Given(MaybeJson::Malformed(text)) if !text.trim().is_empty() => {
                 return Ok(vec![format!("{:?}: the arguments are no JSON", call.name)]);
             }
             // A call without arguments is one with none.
-            Arguments::None | Arguments::Given(Payload::Malformed(_)) => Value::Object(serde_json::Map::new()),
-            Arguments::Given(Payload::Json(text)) => {
+            Arguments::None | Arguments::Given(MaybeJson::Malformed(_)) => Value::Object(serde_json::Map::new()),
+            Arguments::Given(MaybeJson::Json(text)) => {
                 let is_none = matches!(call.params.read(), Ok(None));
                 // JSON that only this reader does not take, such as a number beyond a double.
                 serde_json::from_str(if is_none { "{}" } else { text.as_str() })
@@ -194,7 +194,7 @@ impl Schema {
 
     fn work(&self, call: &ToolCall) -> u64 {
         let bytes = match call.params.given() {
-            Some(Payload::Json(text)) => text.as_str().len(),
+            Some(MaybeJson::Json(text)) => text.as_str().len(),
             _ => 0,
         };
         self.weight.values.saturating_mul(bytes as u64)
@@ -460,8 +460,8 @@ mod tests {
 
     fn call(params: Option<&str>) -> ToolCall {
         let params = params.map_or(Arguments::None, |text| {
-            let malformed = |_| Payload::Malformed(text.to_owned());
-            Arguments::Given(JsonText::new(text).map_or_else(malformed, Payload::Json))
+            let malformed = |_| MaybeJson::Malformed(text.to_owned());
+            Arguments::Given(JsonText::new(text).map_or_else(malformed, MaybeJson::Json))
         });
         ToolCall { call_id: "1".to_owned(), name: "t".to_owned(), params, outcome: None, duration: None, turn: 0 }
     }

@@ -79,8 +79,8 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// What came of an assertion, if more tool calls than are known could not change it: there may be some where the record has
-    /// an open end.
+    /// What came of an assertion, if more tool calls than are known could not change it: there may be some where
+    /// the record has an open end.
     fn settled(&self, assertion: &Assertion, result: AssertionResult) -> AssertionResult {
         let Some(why) = &self.transcript.open_end else { return result };
         let called = self.called.as_slice();

@@ -49,8 +49,8 @@ impl Ending {
 }
 
 impl<'a> Progress<'a> {
-    /// A dialogue of which nothing was said; `opening` are the messages that the case itself begins with, without the last
-    /// one of the user, which is the first input.
+    /// A dialogue of which nothing was said; `opening` are the messages that the case itself begins with, without
+    /// the last one of the user, which is the first input.
     #[must_use]
     pub fn new(dialogue: &'a Dialogue, opening: Vec<Message>) -> Self {
         Self {
@@ -85,8 +85,8 @@ impl<'a> Progress<'a> {
         self.conversation.push(input);
     }
 
-    /// Notes what the agent answered to the last input, what it had said before that, which the user does not see, and why the user
-    /// had said what it did.
+    /// Notes what the agent answered to the last input, what it had said before that, which the user does not see,
+    /// and why the user had said what it did.
     pub fn answer(&mut self, text: &str, commentary: &str, reasoning: String) {
         let input = self.conversation.last().map(Message::text).unwrap_or_default();
         self.conversation.push(Message::assistant(text));
@@ -106,7 +106,8 @@ impl<'a> Progress<'a> {
         self.turns.last()
     }
 
-    /// The position of the next checkpoint behind `from` to look at in this turn: not reached yet, and all it waits for is.
+    /// The position of the next checkpoint behind `from` to look at in this turn: not reached yet, and all it waits
+    /// for is.
     #[must_use]
     pub fn next_open(&self, from: usize) -> Option<usize> {
         let is_open = |position: &usize| {

@@ -1,7 +1,7 @@
 //! The assertions of Agent Test Framework V2: all are evaluated, each has its own verdict.
 //!
-//! What somebody else decides, a validator or a script, is asked by the engine; here are the questions, and what comes of
-//! the answers. Nothing waits here.
+//! What somebody else decides, a validator or a script, is asked by the engine; here are the questions, and what
+//! comes of the answers. Nothing waits here.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::contract::{UNSETTLED, unsettled};
 use super::params::{self, ReadArguments};
 use super::step::no_time;
 use super::{MAX_HINTS, snapshot};
-use crate::conversation::{Payload, ToolCall, ToolOutcome, Transcript};
+use crate::conversation::{MaybeJson, ToolCall, ToolOutcome, Transcript};
 use crate::json::blocks::json_in;
 use crate::json::{Json, Value};
 use crate::limits::{JUDGED_BYTES, VALUES};
@@ -112,9 +112,10 @@ fn in_time(claim: &Claim, judge: impl FnOnce() -> AssertionResult) -> AssertionR
 
 /// Evaluates the claims of a case with checkpoints over a whole dialogue. At least one turn was answered.
 ///
-/// Tools are looked for among the calls of all turns, text in the last answer; what must not be said must not be said in any
-/// of them. Who is asked is asked about the whole, with the last answer as the one to judge. `transcript` holds the calls of all
-/// turns; `cut_short`: the agent did not come to say its last answer, so nothing is said of that.
+/// Tools are looked for among the calls of all turns, text in the last answer; what must not be said must not be
+/// said in any of them. Who is asked is asked about the whole, with the last answer as the one to judge.
+/// `transcript` holds the calls of all turns; `cut_short`: the agent did not come to say its last answer, so
+/// nothing is said of that.
 #[must_use]
 pub fn evaluate_dialogue(
     claims: &[Claim],
@@ -140,8 +141,8 @@ pub fn evaluate_dialogue(
     claims.map(|(position, claim)| in_time(claim, || judge((position, claim)))).collect()
 }
 
-/// What comes of a claim that has to hold of every answer: the first that breaks it is told, else the first that cannot be
-/// looked at.
+/// What comes of a claim that has to hold of every answer: the first that breaks it is told, else the first that
+/// cannot be looked at.
 fn every(claim: &Claim, answers: &[Answer<'_>]) -> AssertionResult {
     let mut worst: Option<AssertionResult> = None;
     for (turn, answer) in (1..).zip(answers) {
@@ -385,8 +386,8 @@ impl Answer<'_> {
         })
     }
 
-    /// Counts the calls that fit. What nobody knows, the arguments of some or whether there are more, leaves open what it could
-    /// change, and nothing else.
+    /// Counts the calls that fit. What nobody knows, the arguments of some or whether there are more, leaves open
+    /// what it could change, and nothing else.
     fn tool_called(&self, tools: &[String], arguments: Option<&Json>, times: Times) -> Result<Verdict, Unevaluated> {
         let wanted = arguments.map(Json::members).unwrap_or_default();
         let has_arguments = |given: Option<&Json>| {
@@ -492,14 +493,14 @@ impl Answer<'_> {
                 let why = format!("the result of {tool:?} is not known: whoever reported the call did not tell it");
                 return Err(unevaluated(why));
             }
-            Some(Payload::Malformed(text)) => {
+            Some(MaybeJson::Malformed(text)) => {
                 return Err(unevaluated(format!("the result of {tool:?} is no JSON: {}", clip(text, MAX_SHOWN))));
             }
-            Some(Payload::Json(text)) if text.as_str().len() > JUDGED_BYTES => {
+            Some(MaybeJson::Json(text)) if text.as_str().len() > JUDGED_BYTES => {
                 let length = text.as_str().len();
                 return Err(unevaluated(format!("the result of {tool:?} is too large to be judged: {length} bytes")));
             }
-            Some(Payload::Json(text)) => text.parse(),
+            Some(MaybeJson::Json(text)) => text.parse(),
         };
         let matches = matches_result(wanted, Some(&result)).map_err(unevaluated)?;
         Ok(Verdict::of(matches, || {
@@ -587,7 +588,7 @@ mod tests {
             call_id: "1".to_owned(),
             name: "t".to_owned(),
             params: Arguments::None,
-            outcome: Some(ToolOutcome::Result(Some(Payload::Json(result)))),
+            outcome: Some(ToolOutcome::Result(Some(MaybeJson::Json(result)))),
             duration: None,
             turn: 0,
         };
@@ -609,7 +610,8 @@ mod tests {
         }
     }
 
-    /// JSON that is too much to be read is not taken for none: neither does a claim about it fail, nor its opposite hold.
+    /// JSON that is too much to be read is not taken for none: neither does a claim about it fail, nor its opposite
+    /// hold.
     #[test]
     fn json_that_is_too_much_decides_nothing() {
         let of =
@@ -649,7 +651,7 @@ mod tests {
         };
         let given = JsonText::new(r#"{"to": "Ann"}"#).expect("JSON");
         let tool_calls = vec![
-            call(Arguments::Given(Payload::Json(given))),
+            call(Arguments::Given(MaybeJson::Json(given))),
             call(Arguments::Unknown("are not known".to_owned())),
             call(Arguments::None),
         ];

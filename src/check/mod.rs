@@ -136,7 +136,8 @@ pub struct Remarks {
 /// Most remarks about arguments that are told of one case.
 const MAX_ARGUMENT_WARNINGS: usize = 10;
 
-/// Looks at the arguments of the tool calls: as an assertion behind all others if the run asks for it, else as warnings.
+/// Looks at the arguments of the tool calls: as an assertion behind all others if the run asks for it, else as
+/// warnings.
 fn check_arguments(
     calls: &[ToolCall],
     open_end: Option<&str>,
@@ -209,8 +210,9 @@ fn count_messages(case: &Case) -> u32 {
     u32::try_from(case.messages.len()).unwrap_or(u32::MAX)
 }
 
-/// The verdict on a dialogue: how it ended, with everything that was said and done on the way. How it ended comes first: what came of
-/// the assertions of the case counts where it passed. `strict`: it fails if it passed and nothing was checked.
+/// The verdict on a dialogue: how it ended, with everything that was said and done on the way. How it ended comes
+/// first: what came of the assertions of the case counts where it passed. `strict`: it fails if it passed and
+/// nothing was checked.
 #[must_use]
 pub fn judge_dialogue(
     progress: dialogue::Progress<'_>,

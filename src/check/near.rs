@@ -1,15 +1,16 @@
 //! What was there in place of what a suite wanted, told beside a comparison that failed. It changes no verdict.
 //!
-//! Texts are compared as they are, and models write narrow spaces into numbers, hyphens that do not break, curly quotation marks, letters
-//! in two parts. On a screen the wanted text is there. Where the answer holds a text that looks the same, in the sense of Unicode's
-//! confusable characters (UTS 39), the code points that differ are named. Otherwise the part that comes nearest is shown.
+//! Texts are compared as they are, and models write narrow spaces into numbers, hyphens that do not break, curly
+//! quotation marks, letters in two parts. On a screen the wanted text is there. Where the answer holds a text that
+//! looks the same, in the sense of Unicode's confusable characters (UTS 39), the code points that differ are named.
+//! Otherwise the part that comes nearest is shown.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
-use crate::conversation::{Arguments, Payload, ToolCall, Transcript};
+use crate::conversation::{Arguments, MaybeJson, ToolCall, Transcript};
 use crate::text::clip;
 
 /// Most bytes of a text that are looked through.
@@ -69,7 +70,8 @@ pub(super) fn where_found(unwanted: &str, text: &str) -> String {
     }
 }
 
-/// Where two texts begin to differ that are too long to be shown beside each other, or how they differ if they look the same.
+/// Where two texts begin to differ that are too long to be shown beside each other, or how they differ if they look
+/// the same.
 pub(super) fn between(wanted: &str, there: &str) -> String {
     if let Some(alike) = alike(wanted, there) {
         return format!("it looks the same, but has {alike}");
@@ -106,14 +108,15 @@ pub(super) fn arguments(call: &ToolCall) -> String {
     match &call.params {
         Arguments::None => String::new(),
         // As it is written where that is long: reading it takes its time.
-        Arguments::Given(Payload::Json(text)) if text.as_str().len() > MAX_READ => clip(text.as_str(), MAX_ARGUMENTS),
-        Arguments::Given(Payload::Json(text)) => clip(&text.parse().stringify(), MAX_ARGUMENTS),
-        Arguments::Given(Payload::Malformed(text)) => clip(text, MAX_ARGUMENTS),
+        Arguments::Given(MaybeJson::Json(text)) if text.as_str().len() > MAX_READ => clip(text.as_str(), MAX_ARGUMENTS),
+        Arguments::Given(MaybeJson::Json(text)) => clip(&text.parse().stringify(), MAX_ARGUMENTS),
+        Arguments::Given(MaybeJson::Malformed(text)) => clip(text, MAX_ARGUMENTS),
         Arguments::Unknown(_) => "not known".to_owned(),
     }
 }
 
-/// What a call waited for when its time was up, in which turn of a dialogue, if it is one; from all that is known of it.
+/// What a call waited for when its time was up, in which turn of a dialogue, if it is one; from all that is known
+/// of it.
 pub(super) fn of_timeout(transcript: &Transcript, turn: Option<u32>) -> String {
     let took = transcript.duration;
     let took =
@@ -179,7 +182,8 @@ fn names(characters: &[char]) -> String {
 
 /// Where a text stands in another one when both are taken as `fold` has it: the bytes from one place to another.
 ///
-/// Letters and the marks on them are folded together, so that a letter in two parts is found where one in one part is wanted.
+/// Letters and the marks on them are folded together, so that a letter in two parts is found where one in one part
+/// is wanted.
 fn find(text: &str, wanted: &str, fold: impl Fn(&str) -> String) -> Option<(usize, usize)> {
     let wanted: Vec<char> = folded(wanted, &fold).into_iter().map(|(c, ..)| c).collect();
     let folded = folded(text, &fold);
@@ -218,8 +222,8 @@ fn plainly(part: &str) -> String {
     part.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
 }
 
-/// The longest part that two texts have in common: its length in characters, and where it stands in the second one. `None`: there
-/// is none worth a word, which is half of what is wanted.
+/// The longest part that two texts have in common: its length in characters, and where it stands in the second one.
+/// `None`: there is none worth a word, which is half of what is wanted.
 fn longest_common(wanted: &str, text: &str) -> Option<(usize, usize, usize)> {
     let [most_text, most_wanted] = MAX_COMPARED;
     let wanted: Vec<char> = wanted.chars().take(most_wanted).collect();

@@ -1,8 +1,8 @@
 //! `toolParams`: what must hold of the parameters of a tool's first call.
 //!
-//! Parameters are compared as text, in JavaScript's way of making text, with two differences that keep verdicts honest:
-//! integers keep all their digits, and an object has the text of its JSON instead of `[object Object]`, which any object
-//! would equal.
+//! Parameters are compared as text, in JavaScript's way of making text, with two differences that keep verdicts
+//! honest: integers keep all their digits, and an object has the text of its JSON instead of `[object Object]`,
+//! which any object would equal.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::near;
 use super::step::Step;
-use crate::conversation::{Payload, ToolCall};
+use crate::conversation::{MaybeJson, ToolCall};
 use crate::json::{Json, Value, number_text};
 use crate::limits::JUDGED_BYTES;
 use crate::suite::assertion::{Operand, ParamAssertion, ParamCheck};
@@ -40,8 +40,8 @@ impl ReadArguments {
             return Rc::clone(read);
         }
         let length = match call.params.given() {
-            Some(Payload::Json(text)) => text.as_str().len(),
-            Some(Payload::Malformed(text)) => text.len(),
+            Some(MaybeJson::Json(text)) => text.as_str().len(),
+            Some(MaybeJson::Malformed(text)) => text.len(),
             None => 0,
         };
         if length > JUDGED_BYTES {
@@ -206,7 +206,7 @@ mod tests {
     fn arguments_are_read_once() {
         let members: Vec<String> = (0..200_000).map(|number| format!("\"k{number}\": {number}, ")).collect();
         let text = format!("{{{}\"city\": \"Paris\"}}", members.concat());
-        let params = Arguments::Given(Payload::Json(JsonText::new(text).expect("JSON")));
+        let params = Arguments::Given(MaybeJson::Json(JsonText::new(text).expect("JSON")));
         let (call_id, name) = ("1".to_owned(), "get".to_owned());
         let call = ToolCall { call_id, name, params, outcome: None, duration: None, turn: 0 };
         let check = ParamCheck::Equals(Operand::Text(Template::parse("Paris")));

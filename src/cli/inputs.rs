@@ -8,7 +8,7 @@ use super::folder::{Contents, SUITE_NAMES};
 use super::seed::{self, NamedSeed, Search};
 use super::{CliError, Exit, scripts};
 use crate::bundle::{Bundle, BundleError, MAX_HELD_BYTES, Role, text_of};
-use crate::script::reading::{ReadError, Reader};
+use crate::script::reading::{ReadError, ScriptReader};
 use crate::suite::answers::Answers;
 use crate::suite::automaton::Pool;
 use crate::suite::cases::Head;
@@ -351,7 +351,7 @@ impl Inputs {
             let path = root.join(name);
             path.is_file().then(|| std::fs::read(path).ok()).flatten()
         };
-        let (registry, findings) = Reader::default().registry(&name, &look_up).map_err(|error| match error {
+        let (registry, findings) = ScriptReader::default().registry(&name, &look_up).map_err(|error| match error {
             ReadError::Wrong(errors) => CliError::new(Exit::Usage, "the tool registry cannot be read")
                 .details(errors.iter().map(ToString::to_string)),
             ReadError::Failed(why) => {

@@ -13,7 +13,7 @@ use crate::bundle::{Bundle, Role};
 use crate::json::Json;
 use crate::run::JUDGES;
 use crate::script::pool::{Called, FunctionCall, Limits, Pool};
-use crate::script::reading::{ReadError, Reader};
+use crate::script::reading::{ReadError, ScriptReader};
 use crate::script::source::{FOLDER, Scripts, path_of};
 use crate::script::wire::Kind;
 use crate::suite::Suite;
@@ -107,7 +107,7 @@ pub(super) fn add_of_suite(bundle: &mut Bundle, suite: &mut Suite, path: &Path) 
         suite.broken.push(missing);
         return Ok(Vec::new());
     };
-    let scripts = match Reader::default().scripts(names.iter().copied(), &folder.look_up()) {
+    let scripts = match ScriptReader::default().scripts(names.iter().copied(), &folder.look_up()) {
         Ok(scripts) => scripts,
         Err(ReadError::Wrong(findings)) => return Ok(findings),
         Err(error) => return Err(is_wrong(&error)),
@@ -180,7 +180,7 @@ impl From<CliError> for Refused {
 }
 
 fn add_tests_of(bundle: &mut Bundle, folder: &Folder, name: &str) -> Result<Suite, Refused> {
-    let scripts = Reader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
+    let scripts = ScriptReader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
     let path = scripts.find(name).map_err(Refused::Name)?.to_owned();
     folder.pack(bundle, &scripts)?;
     let suite = scripts.tests(&format!("{FOLDER}/{path}"));
@@ -203,7 +203,7 @@ pub(super) fn add_hooks(bundle: &mut Bundle, hooks: &Hooks, files: &[PathBuf]) -
         let folder = near.into_iter().find_map(|near| Folder::nearest(near, &name));
         let folder = folder
             .ok_or_else(|| refuse(format!("there is no script {:?} in {}", hook.script, place(Path::new(".")))))?;
-        let scripts = Reader::default().scripts(name, &folder.look_up()).map_err(|error| is_wrong(&error))?;
+        let scripts = ScriptReader::default().scripts(name, &folder.look_up()).map_err(|error| is_wrong(&error))?;
         let path = scripts.find(&hook.script).map_err(refuse)?;
         scripts.check_exports(path, hook.function.as_deref().as_slice()).map_err(refuse)?;
         folder.pack(bundle, &scripts)?;
@@ -225,7 +225,7 @@ pub(super) async fn generate(
         let path = name.replace('.', "/");
         refuse(format!("there is no script {path}.ts or {path}.js in {}", place(here)))
     })?;
-    let scripts = Reader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
+    let scripts = ScriptReader::default().scripts([name], &folder.look_up()).map_err(|error| is_wrong(&error))?;
     let path = scripts.find(name).map_err(refuse)?;
     scripts.check_exports(path, GENERATORS).map_err(|why| {
         refuse(why).hint(format!("tests are named with a point, as in -i scripts.{}", name.trim_end_matches("_test")))

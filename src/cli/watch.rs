@@ -7,7 +7,7 @@ use clap::Args;
 use super::client::Client;
 use super::follow::Follower;
 use super::{CliError, Exit, named, print};
-use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, ToolOutcome};
+use crate::conversation::{AgentEventKind, Arguments, MaybeJson, Message, ToolOutcome};
 use crate::event::{Payload, RunEvent, Said};
 use crate::text::{fit, printable};
 use crate::verdict::whole_millis;
@@ -71,8 +71,8 @@ pub(super) fn describe_call(event: &RunEvent, tools: &mut Tools) -> Option<Strin
         AgentEventKind::ToolStarted { call, .. } => {
             tools.insert((case, call.call_id.clone()), call.name.clone());
             let params = match &call.params {
-                Arguments::Given(Json::Json(text)) => short(text.as_str()),
-                Arguments::Given(Json::Malformed(text)) => format!("malformed arguments {}", short(text)),
+                Arguments::Given(MaybeJson::Json(text)) => short(text.as_str()),
+                Arguments::Given(MaybeJson::Malformed(text)) => format!("malformed arguments {}", short(text)),
                 Arguments::Unknown(why) => format!("arguments not known: {}", short(why)),
                 Arguments::None => String::new(),
             };
@@ -81,8 +81,8 @@ pub(super) fn describe_call(event: &RunEvent, tools: &mut Tools) -> Option<Strin
         AgentEventKind::ToolFinished { call_id, outcome, duration } => {
             let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
             let how = match outcome {
-                Some(ToolOutcome::Result(Some(Json::Json(text)))) => short(text.as_str()),
-                Some(ToolOutcome::Result(Some(Json::Malformed(text)))) => {
+                Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => short(text.as_str()),
+                Some(ToolOutcome::Result(Some(MaybeJson::Malformed(text)))) => {
                     format!("a result that is no JSON: {}", short(text))
                 }
                 Some(ToolOutcome::Result(None)) => "ok".to_owned(),

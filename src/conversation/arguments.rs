@@ -1,18 +1,19 @@
 //! The arguments of a tool call: none, these, or not known; and how they are read where they are compared.
 
-use super::{JsonText, Payload};
+use super::{JsonText, MaybeJson};
 use crate::json::{Json, Value};
 
 /// What is known of the arguments of a tool call.
 ///
-/// What nobody reported is not absent: an assertion about arguments that are not known cannot be evaluated, whatever it asks.
+/// What nobody reported is not absent: an assertion about arguments that are not known cannot be evaluated,
+/// whatever it asks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Arguments {
     /// The tool was called without any, which is not `{}`.
     #[default]
     None,
     /// What the model wrote.
-    Given(Payload),
+    Given(MaybeJson),
     /// Whoever reported the call could not tell them; the text says why, and who could, for people.
     Unknown(String),
 }
@@ -20,16 +21,16 @@ pub enum Arguments {
 impl Arguments {
     /// What the model wrote, if it is known and there is something.
     #[must_use]
-    pub const fn given(&self) -> Option<&Payload> {
+    pub const fn given(&self) -> Option<&MaybeJson> {
         match self {
             Self::Given(payload) => Some(payload),
             Self::None | Self::Unknown(_) => None,
         }
     }
 
-    /// The arguments as they are compared: an object, or `None` where the tool was called without any. A null and a blank text are
-    /// none. A text that holds an object is no object, as which the tool did not get it either: some agents write their JSON into
-    /// JSON once more, and nobody should have to find that out behind a pass.
+    /// The arguments as they are compared: an object, or `None` where the tool was called without any. A null and a
+    /// blank text are none. A text that holds an object is no object, as which the tool did not get it either: some
+    /// agents write their JSON into JSON once more, and nobody should have to find that out behind a pass.
     ///
     /// # Errors
     /// Why nobody can say what they are; the sentence begins with "the arguments of X".
@@ -37,9 +38,9 @@ impl Arguments {
         let text = match self {
             Self::None => return Ok(None),
             Self::Unknown(why) => return Err(format!("are not known: {why}")),
-            Self::Given(Payload::Malformed(text)) if text.trim().is_empty() => return Ok(None),
-            Self::Given(Payload::Malformed(text)) => return Err(format!("are no JSON: {}", beginning(text))),
-            Self::Given(Payload::Json(text)) => text,
+            Self::Given(MaybeJson::Malformed(text)) if text.trim().is_empty() => return Ok(None),
+            Self::Given(MaybeJson::Malformed(text)) => return Err(format!("are no JSON: {}", beginning(text))),
+            Self::Given(MaybeJson::Json(text)) => text,
         };
         let json = text.parse();
         match &json.value {
@@ -58,8 +59,8 @@ impl Arguments {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self.given() {
-            Some(Payload::Json(text)) => text.as_str().len(),
-            Some(Payload::Malformed(text)) => text.len(),
+            Some(MaybeJson::Json(text)) => text.as_str().len(),
+            Some(MaybeJson::Malformed(text)) => text.len(),
             None => 0,
         }
     }
@@ -67,7 +68,7 @@ impl Arguments {
     /// Whether they are an object as they should be, which its first character tells.
     #[must_use]
     pub fn is_object(&self) -> bool {
-        matches!(self.given(), Some(Payload::Json(text)) if text.as_str().trim_start().starts_with('{'))
+        matches!(self.given(), Some(MaybeJson::Json(text)) if text.as_str().trim_start().starts_with('{'))
     }
 
     /// What is odd about them, if they are known and no object; the sentence begins with "the arguments of X".
@@ -95,12 +96,12 @@ mod tests {
     use super::*;
 
     fn json(text: &str) -> Arguments {
-        Arguments::Given(Payload::Json(JsonText::new(text).expect("JSON")))
+        Arguments::Given(MaybeJson::Json(JsonText::new(text).expect("JSON")))
     }
 
     #[test]
     fn what_is_compared_is_an_object_or_nothing_or_nobody_knows() {
-        let malformed = |text: &str| Arguments::Given(Payload::Malformed(text.to_owned()));
+        let malformed = |text: &str| Arguments::Given(MaybeJson::Malformed(text.to_owned()));
         let rows = [
             (Arguments::None, Ok(None), None),
             (json("null"), Ok(None), None),

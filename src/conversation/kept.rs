@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::{Blob, Message, Part, Source};
 use crate::limits::KEPT_BYTES;
 
-/// The last of the messages that a case sends, with at most [`KEPT_BYTES`] of texts: the message in which they run out ends there, and
-/// those before it are left out. Of files only their names are kept.
+/// The last of the messages that a case sends, with at most [`KEPT_BYTES`] of texts: the message in which they run
+/// out ends there, and those before it are left out. Of files only their names are kept.
 #[must_use]
 pub fn kept(messages: &[Message]) -> Vec<Message> {
     within(messages, KEPT_BYTES)

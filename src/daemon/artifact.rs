@@ -30,7 +30,8 @@ use crate::work::in_place;
 const CHUNK: usize = 256 << 10;
 /// A client hears at least so often that somebody is there.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
-/// Bytes of the log that stay at hand, as they are stored: cases end about in the order in which they stand in their files.
+/// Bytes of the log that stay at hand, as they are stored: cases end about in the order in which they stand in
+/// their files.
 const AT_HAND: usize = 2 << 20;
 
 /// The artifact with the traces of a run.
@@ -171,7 +172,8 @@ fn unreadable(error: &WireError) -> Status {
 }
 
 impl Writing {
-    /// The next part of the text; `None` behind the last one. Parts may be empty: whoever waits learns that somebody is there.
+    /// The next part of the text; `None` behind the last one. Parts may be empty: whoever waits learns that
+    /// somebody is there.
     async fn next(self) -> Result<(Vec<u8>, Option<Self>), Status> {
         match self {
             Self::Outline(beginning) => Ok((Vec::new(), Some(beginning.outline().await?))),

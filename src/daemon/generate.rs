@@ -13,7 +13,7 @@ use super::manager::Manager;
 use super::status::{of_directory, of_generator, of_wire};
 use super::turns::Turn;
 use crate::case::CaseRef;
-use crate::conversation::Payload;
+use crate::conversation::MaybeJson;
 use crate::peer::agent::Agent;
 use crate::peer::generator::Wanted;
 use crate::peer::output::Outputs;
@@ -85,8 +85,8 @@ fn read(request: pb::GenerateCasesRequest) -> Result<(Wanted, Duration), WireErr
     let mut params = Vec::new();
     for (key, value) in request.params {
         match json_from_proto(Some(value)) {
-            Some(Payload::Json(value)) => params.push((key, value.parse())),
-            Some(Payload::Malformed(_)) | None => {
+            Some(MaybeJson::Json(value)) => params.push((key, value.parse())),
+            Some(MaybeJson::Malformed(_)) | None => {
                 return Err(WireError::new("params", format!("the value of {key:?} is no JSON")));
             }
         }

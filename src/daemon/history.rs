@@ -12,7 +12,7 @@ use super::turns::Party;
 use crate::bundle::Bundle;
 use crate::event::{Run, RunEvent};
 use crate::report::history::History;
-use crate::script::reading::Reader;
+use crate::script::reading::ScriptReader;
 use crate::store::{Cursor, Stored};
 use crate::suite::automaton::Pool;
 use crate::suite::{Case, Defaults};
@@ -80,9 +80,15 @@ async fn case(
     let defaults = Defaults { simulator: run.spec.simulator.clone(), files_outside: true };
     let find = move |packed: &Arc<File>| {
         let bundle = Bundle::open(packed).ok()?;
-        let read =
-            read_suite(&suite, bundle.text(&suite)?, &bundle, &defaults, &mut Pool::default(), &mut Reader::default())
-                .ok()?;
+        let read = read_suite(
+            &suite,
+            bundle.text(&suite)?,
+            &bundle,
+            &defaults,
+            &mut Pool::default(),
+            &mut ScriptReader::default(),
+        )
+        .ok()?;
         let position = read.cases.iter().position(|case| case.id == id)?;
         read.load(position).ok().map(Arc::unwrap_or_clone)
     };

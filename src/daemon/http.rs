@@ -1,7 +1,7 @@
 //! What the daemon serves besides gRPC, on the same port: numbers for Prometheus, and OTLP over HTTP.
 //!
-//! `GET /metrics` answers the text format of Prometheus. `POST /v1/traces` takes spans of agents, in the protobuf of OTLP/HTTP
-//! (<https://opentelemetry.io/docs/specs/otlp/>), gzipped or not.
+//! `GET /metrics` answers the text format of Prometheus. `POST /v1/traces` takes spans of agents, in the protobuf
+//! of OTLP/HTTP (<https://opentelemetry.io/docs/specs/otlp/>), gzipped or not.
 
 use std::error::Error as _;
 use std::io::Read as _;
@@ -38,9 +38,10 @@ pub(super) struct Guard {
     pub(super) hosts: Vec<String>,
 }
 
-/// Keeps pages in browsers out: the port speaks HTTP/1, and what answers there runs suites and dials addresses. A browser says
-/// where a request comes from, and sends gRPC's content type nowhere without asking first; no program does the one or lacks the
-/// other. A page whose own name was made to lead here says that name, which is none of ours.
+/// Keeps pages in browsers out: the port speaks HTTP/1, and what answers there runs suites and dials addresses. A
+/// browser says where a request comes from, and sends gRPC's content type nowhere without asking first; no program
+/// does the one or lacks the other. A page whose own name was made to lead here says that name, which is none of
+/// ours.
 pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response<Body> {
     let is_ours = matches!(request.uri().path(), "/metrics" | "/v1/traces");
     let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The log of a run, as the daemon writes and reads it: stored as it comes, told to telemetry when it is stored, and read
-//! again to go on with a run or to play one back.
+//! The log of a run, as the daemon writes and reads it: stored as it comes, told to telemetry when it is stored,
+//! and read again to go on with a run or to play one back.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,8 +49,8 @@ pub(super) async fn write_log(
     Ok(())
 }
 
-/// Ends a run whose engine died before it could, so that nobody waits for it for ever. One that is to go on another time is
-/// left as it is.
+/// Ends a run whose engine died before it could, so that nobody waits for it for ever. One that is to go on another
+/// time is left as it is.
 pub(super) async fn end_if_abandoned(
     store: &Store,
     run_id: &str,

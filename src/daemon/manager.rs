@@ -602,8 +602,8 @@ fn kib(bytes: u64) -> usize {
     usize::try_from(bytes >> 10).unwrap_or(usize::MAX)
 }
 
-/// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the next, but
-/// not all of a large machine.
+/// Script workers: somewhat more than can work at the same time, so that one that takes long does not hold up the
+/// next, but not all of a large machine.
 fn script_workers() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| (2 * processors.get()).min(16))
 }

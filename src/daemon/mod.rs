@@ -1,7 +1,7 @@
 //! The daemon: the gRPC services over the engine, on one listener, until it is told to stop.
 //!
-//! Services are thin: they check what a client sent, ask [`manager::Manager`] or the store, and turn errors into statuses
-//! in one place ([`status`]).
+//! Services are thin: they check what a client sent, ask [`manager::Manager`] or the store, and turn errors into
+//! statuses in one place ([`status`]).
 
 mod agents;
 mod artifact;

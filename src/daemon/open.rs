@@ -15,7 +15,7 @@ use crate::conversation::Content;
 use crate::json::Json;
 use crate::limits::{PLANNING_CPU, PLANNING_RATE};
 use crate::plan::{Plan, RunSpec, plan};
-use crate::script::reading::{ReadError, Reader};
+use crate::script::reading::{ReadError, ScriptReader};
 use crate::script::source::{self, FOLDER, Scripts};
 use crate::suite::answers::Answers;
 use crate::suite::automaton;
@@ -31,8 +31,8 @@ use crate::work::{Undecided, Work, is_over, off_the_runtime};
 /// Whose turn it is when a bundle is opened: that of all who want one.
 const OPENERS: &str = "whoever opens bundles";
 
-/// Does a job with a bundle, off the runtime: its suites decide how long it takes. Its budget of CPU time grows with the
-/// bundle.
+/// Does a job with a bundle, off the runtime: its suites decide how long it takes. Its budget of CPU time grows
+/// with the bundle.
 ///
 /// # Errors
 /// When the time is over, or it died.
@@ -70,7 +70,7 @@ pub(super) fn open_and_plan(packed: &Arc<File>, spec: &RunSpec) -> Result<Opened
     let defaults = Defaults { simulator: spec.simulator.clone(), files_outside: true };
     let contents = RefCell::default();
     let mut pool = automaton::Pool::default();
-    let mut reader = Reader::default();
+    let mut reader = ScriptReader::default();
     let mut suites = Vec::new();
     let mut errors = Vec::new();
     for path in &spec.suites {
@@ -112,7 +112,7 @@ pub(super) fn read_suite(
     bundle: &Bundle,
     defaults: &Defaults,
     pool: &mut automaton::Pool,
-    reader: &mut Reader,
+    reader: &mut ScriptReader,
 ) -> Result<Suite, ReadError> {
     let Some(name) = source::name_of_bundled(path) else {
         return suite::read(path, text, defaults, pool).map_err(|errors| ReadError::Wrong(errors.0));
@@ -134,7 +134,7 @@ fn read_scripts(
     suites: &[Suite],
     spec: &RunSpec,
     bundle: &Bundle,
-    reader: &mut Reader,
+    reader: &mut ScriptReader,
 ) -> Result<Option<Scripts>, ReadError> {
     let named = suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.scripts);
     let hooks = [&spec.hooks.before, &spec.hooks.after].into_iter().flatten();

@@ -129,16 +129,16 @@ impl Lines {
 
 /// An answer among those that are on their way, as long as anybody has this.
 #[derive(Debug, Clone)]
-pub(super) struct Ticket(Arc<Place>);
+pub(super) struct Ticket(Arc<Entry>);
 
 #[derive(Debug)]
-struct Place {
+struct Entry {
     outbox: Arc<Outbox>,
     client: Arc<[Party]>,
     id: u64,
 }
 
-impl Drop for Place {
+impl Drop for Entry {
     fn drop(&mut self) {
         self.outbox.lock().remove(self.id);
     }
@@ -155,7 +155,7 @@ impl Ticket {
             id
         };
         let client = client.map(|client| Party::Connection(client as u64)).into_iter().collect();
-        Self(Arc::new(Place { outbox, client, id }))
+        Self(Arc::new(Entry { outbox, client, id }))
     }
 
     /// The ticket of a call.
@@ -172,7 +172,7 @@ impl Ticket {
     /// Waits until something more may be read. It may be, and more than one expects, as long as the turn is held;
     /// [`Self::has_read`] has to say how much it was before that.
     pub(super) async fn turn(&self) -> Turn {
-        let Place { outbox, client, .. } = &*self.0;
+        let Entry { outbox, client, .. } = &*self.0;
         loop {
             let turn = outbox.turns.take(client, 1).await;
             {

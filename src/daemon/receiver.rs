@@ -57,8 +57,8 @@ pub(super) async fn taken<E: From<ReadError> + Send + 'static>(
     taking.await.unwrap_or(Err(ReadError::Failed.into()))
 }
 
-/// Takes spans. Those of no run that is going on are nobody's, and that is fine; those that there was no room for are told, so that
-/// nobody takes them for confirmed.
+/// Takes spans. Those of no run that is going on are nobody's, and that is fine; those that there was no room for
+/// are told, so that nobody takes them for confirmed.
 fn take(manager: &Manager, request: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
     let mut all = 0;
     let (kept, dropped) = manager.spans().take(spans(request).inspect(|_| all += 1));

@@ -1,6 +1,6 @@
-//! Turns at what is scarce: places for runs, room for open bundles. One client, and one agent, may have three quarters of
-//! it at most, so runs that hang never take all. When some of it becomes free, the next is the run whose client and agent
-//! have least.
+//! Turns at what is scarce: places for runs, room for open bundles. One client, and one agent, may have three
+//! quarters of it at most, so runs that hang never take all. When some of it becomes free, the next is the run
+//! whose client and agent have least.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

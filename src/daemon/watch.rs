@@ -118,12 +118,13 @@ impl Watch {
         (!events.is_empty()).then_some(WatchRunResponse::Events(events))
     }
 
-    /// Reads what follows in the log, in a task of its own: nobody polls this while the client takes nothing, and neither the
-    /// turn nor the place in the line for it is kept meanwhile.
+    /// Reads what follows in the log, in a task of its own: nobody polls this while the client takes nothing, and
+    /// neither the turn nor the place in the line for it is kept meanwhile.
     async fn read_on(&mut self) -> Result<(), Status> {
         let (Some(mut cursor), ticket) = (self.cursor.take(), self.ticket.clone()) else { return Ok(()) };
         if let Some(read) = cursor.at_hand() {
-            // Nothing of the database is needed, and the bytes are there already: a run that is followed waits for no turn.
+            // Nothing of the database is needed, and the bytes are there already: a run that is followed waits for
+            // no turn.
             ticket.has_read(read.iter().map(Record::held).sum());
             self.cursor = Some(cursor);
             self.read.extend(read);

@@ -136,10 +136,10 @@ fn of_outcome(outcome: &ToolOutcome) -> usize {
     }
 }
 
-fn of_value(value: &conversation::Payload) -> usize {
+fn of_value(value: &conversation::MaybeJson) -> usize {
     match value {
-        conversation::Payload::Json(text) => text.as_str().len(),
-        conversation::Payload::Malformed(text) => text.len(),
+        conversation::MaybeJson::Json(text) => text.as_str().len(),
+        conversation::MaybeJson::Malformed(text) => text.len(),
     }
 }
 

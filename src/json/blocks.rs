@@ -1,9 +1,9 @@
 //! JSON in the answers of models: the whole answer, or what stands between the fences of Markdown in it.
 //!
-//! A fence is a run of three or more back ticks. Where it opens JSON, the JSON itself says where the block ends: back ticks inside its
-//! texts end nothing, and a block may stand on one line, or begin behind other words. Every other block ends as Markdown has it:
-//! with a line that begins with as many back ticks. So blocks are told from what stands between two of them, and JSON
-//! that stands in no block is none: people write braces for many reasons.
+//! A fence is a run of three or more back ticks. Where it opens JSON, the JSON itself says where the block ends:
+//! back ticks inside its texts end nothing, and a block may stand on one line, or begin behind other words. Every
+//! other block ends as Markdown has it: with a line that begins with as many back ticks. So blocks are told from
+//! what stands between two of them, and JSON that stands in no block is none: people write braces for many reasons.
 
 use super::{Json, Value};
 
@@ -32,17 +32,18 @@ impl Block<'_> {
     }
 }
 
-/// The JSON in an answer: the whole of it, else the first fenced block, tagged json or not at all, that holds an object or
-/// a list.
+/// The JSON in an answer: the whole of it, else the first fenced block, tagged json or not at all, that holds an
+/// object or a list.
 #[must_use]
 pub fn json_in(text: &str) -> Option<Json> {
     Json::parse(text).ok().or_else(|| fenced(text).next())
 }
 
-/// Every object that an answer may mean, and what stands beside them: words, other blocks, JSON that is broken or no object.
+/// Every object that an answer may mean, and what stands beside them: words, other blocks, JSON that is broken or
+/// no object.
 ///
-/// The objects are the whole answer, else those of the fenced blocks that are tagged json or not at all, in order. Who answers with
-/// several has to mean the same by all of them.
+/// The objects are the whole answer, else those of the fenced blocks that are tagged json or not at all, in order.
+/// Who answers with several has to mean the same by all of them.
 #[must_use]
 pub fn objects_and_rest(text: &str) -> (Vec<Json>, String) {
     let is_object = |json: &Json| matches!(json.value, Value::Object(_));

@@ -1,7 +1,7 @@
 //! An agent behind a connection: how it is dialled, asked who it is, and called.
 //!
-//! When a call may be repeated is decided in [`super::status`], and what it is made of in [`super::call`]. Answers are not
-//! accepted compressed: a small frame must not become a large one.
+//! When a call may be repeated is decided in [`super::status`], and what it is made of in [`super::call`]. Answers
+//! are not accepted compressed: a small frame must not become a large one.
 
 use std::time::Duration;
 
@@ -223,9 +223,10 @@ pub(super) fn traced<T>(message: T, trace: &TraceHeaders) -> Request<T> {
     request
 }
 
-/// When the system asks a peer that said nothing whether its machine is still there: a call that waits for an answer would not notice
-/// that the network or the machine is gone. Pings of HTTP/2 would also notice a process that stands still, but servers of gRPC take more
-/// than two in five minutes of silence for an attack and close the connection.
+/// When the system asks a peer that said nothing whether its machine is still there: a call that waits for an
+/// answer would not notice that the network or the machine is gone. Pings of HTTP/2 would also notice a process
+/// that stands still, but servers of gRPC take more than two in five minutes of silence for an attack and close the
+/// connection.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 /// How long the system waits for the answer, each time.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
@@ -234,8 +235,9 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 /// An endpoint as every connection of Forge is set up: no Nagle delays, large windows, room for long error texts.
 ///
-/// The windows are fixed: with adaptive ones a connection begins with 64 KiB, and h2 takes some hundred small frames that
-/// wait to be read for an attack and closes the connection, which is just what an agent that streams its answer sends.
+/// The windows are fixed: with adaptive ones a connection begins with 64 KiB, and h2 takes some hundred small
+/// frames that wait to be read for an attack and closes the connection, which is just what an agent that streams
+/// its answer sends.
 ///
 /// # Errors
 /// When `authority` is no host and port.

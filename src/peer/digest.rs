@@ -79,8 +79,8 @@ pub fn digest_of_judgement(asked: &Judgement<'_>) -> String {
     pieces.digest()
 }
 
-/// A call as logs of all versions hold it. Earlier ones know neither its turn, nor that arguments are unknown, nor that a tool was not
-/// run; it is no other question for that.
+/// A call as logs of all versions hold it. Earlier ones know neither its turn, nor that arguments are unknown, nor
+/// that a tool was not run; it is no other question for that.
 fn as_ever(call: &ToolCall) -> ToolCall {
     let params = match &call.params {
         Arguments::Unknown(_) => Arguments::None,

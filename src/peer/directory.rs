@@ -140,8 +140,8 @@ impl Directory {
         }
     }
 
-    /// The agents behind a name, by name: at most `most`, and no more than [`LIST_BYTES`] hold, one of them besides. And
-    /// whether there are more behind them.
+    /// The agents behind a name, by name: at most `most`, and no more than [`LIST_BYTES`] hold, one of them
+    /// besides. And whether there are more behind them.
     #[must_use]
     pub fn page(&self, after: &str, most: usize) -> (Vec<Known>, bool) {
         let agents = self.lock();

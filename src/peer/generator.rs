@@ -9,7 +9,7 @@ use super::agent::{Agent, MAX_MESSAGE_BYTES, traced};
 use super::output::Output;
 use super::party::{Belongs, Silence};
 use super::stream::EVENT_OVERHEAD;
-use crate::conversation::{AgentCard, Payload};
+use crate::conversation::{AgentCard, MaybeJson};
 use crate::json::{Json, Value, write_string};
 use crate::limits::CALL_BYTES;
 use crate::suite::framework::cases_in;
@@ -84,7 +84,8 @@ pub struct Generated {
 }
 
 impl Agent {
-    /// Asks for cases and passes each on as soon as it is there, as the text that came. Ends early when nobody takes them.
+    /// Asks for cases and passes each on as soon as it is there, as the text that came. Ends early when nobody
+    /// takes them.
     ///
     /// # Errors
     /// Why the generator did not come to its end; what came before has been passed on.
@@ -139,8 +140,8 @@ impl Agent {
             match message.item {
                 Some(Item::Case(case)) => {
                     let text = match json_from_proto(Some(case)) {
-                        Some(Payload::Json(text)) => text.as_str().to_owned(),
-                        Some(Payload::Malformed(text)) => text,
+                        Some(MaybeJson::Json(text)) => text.as_str().to_owned(),
+                        Some(MaybeJson::Malformed(text)) => text,
                         None => String::new(),
                     };
                     if !budget.take(text, cases).await? {

@@ -20,7 +20,7 @@ use super::target::Target;
 use crate::case::CaseRef;
 use crate::conversation::party::{Input, Judgement, NextInput, Vote};
 use crate::conversation::{
-    Arguments, Exchange, Failure, Invocation, JsonText, Message, Part, Payload, Role, ToolMode, Transcript,
+    Arguments, Exchange, Failure, Invocation, JsonText, MaybeJson, Message, Part, Role, ToolMode, Transcript,
 };
 use crate::json::{Json, write_string};
 use crate::trace::{RunTrace, SpanId, TraceHeaders};
@@ -283,8 +283,8 @@ fn left(belongs: &Belongs) -> Duration {
     belongs.deadline.saturating_duration_since(Instant::now())
 }
 
-/// Asks until the question was certainly delivered, for a while and within the time of the case: a party that is just being
-/// restarted is no trouble.
+/// Asks until the question was certainly delivered, for a while and within the time of the case: a party that is
+/// just being restarted is no trouble.
 async fn reached<T, F>(belongs: &Belongs, ask: impl Fn() -> F) -> Result<Result<Response<T>, Status>, Silence>
 where
     F: Future<Output = Result<Response<T>, Status>>,
@@ -332,11 +332,11 @@ fn validator_question(asked: &Judgement<'_>) -> String {
         write_string(&call.name, &mut out);
         match &call.params {
             Arguments::None => {}
-            Arguments::Given(Payload::Json(params)) => {
+            Arguments::Given(MaybeJson::Json(params)) => {
                 out.push_str(", \"params\": ");
                 out.push_str(params.as_str());
             }
-            Arguments::Given(Payload::Malformed(text)) => {
+            Arguments::Given(MaybeJson::Malformed(text)) => {
                 out.push_str(", \"malformed_params\": ");
                 write_string(text, &mut out);
             }

@@ -1,11 +1,12 @@
 //! What a plain agent means that was asked to judge, or to play the user: the JSON in its reply.
 //!
-//! A reply may hold several objects: a model repeats the form of answer that it was asked for, or thinks again. Those that hold what is
-//! looked for have to say the same. To pick one of them would be a guess, and a guess at a verdict is none: nobody knows which of two
-//! is the example.
+//! A reply may hold several objects: a model repeats the form of answer that it was asked for, or thinks again.
+//! Those that hold what is looked for have to say the same. To pick one of them would be a guess, and a guess at a
+//! verdict is none: nobody knows which of two is the example.
 //!
-//! What stands beside these objects is not read as an answer. But where it says the contrary of a good verdict, as broken JSON, in another
-//! block, deeper in an object or in words, the good one may be the example: a pass needs more than that.
+//! What stands beside these objects is not read as an answer. But where it says the contrary of a good verdict, as
+//! broken JSON, in another block, deeper in an object or in words, the good one may be the example: a pass needs
+//! more than that.
 
 use crate::conversation::party::score_in_range;
 use crate::json::blocks::objects_and_rest;
@@ -95,7 +96,8 @@ fn beside(objects: &[Json], keys: &[&str], rest: &str) -> String {
     unread.fold(rest.to_owned(), |text, object| text + "\n" + &object.stringify())
 }
 
-/// Whether a text gives a key the value `wanted`, in whatever form. A form to fill in, such as `true/false`, gives it none.
+/// Whether a text gives a key the value `wanted`, in whatever form. A form to fill in, such as `true/false`, gives
+/// it none.
 fn says(text: &str, key: &str, wanted: bool) -> bool {
     let is_mark = |c: char| c.is_whitespace() || "\"'`*\\".contains(c);
     text.match_indices(key).any(|(at, _)| {

@@ -1,15 +1,16 @@
 //! What an agent says during a call: which part of it is the answer, and which is commentary on the way there.
 //!
-//! An agent that names its answer in `finished.response` has decided that itself. Of one that does not, the answer is what it said
-//! last: the text behind its last tool call. Three decisions beside that rule:
+//! An agent that names its answer in `finished.response` has decided that itself. Of one that does not, the answer
+//! is what it said last: the text behind its last tool call. Three decisions beside that rule:
 //!
-//! - **A call counts where it starts.** What is said while the last tool runs belongs to the answer. Where a call ends among the pieces of a
-//!   text depends on which of two threads was faster, and a verdict must not.
-//! - **A message is not cut.** Pieces with one `message_id` are one message, also where a tool is called between them: models go on in
-//!   the middle of a sentence after tools that their provider runs.
-//! - **Nothing was said behind the last call.** With stubs the model got the result, and an agent that says nothing then has an empty
-//!   answer, whatever it had announced. Of an agent that runs its own tools nobody knows that: one says "Booked!" and books as its last
-//!   act. There what it said last counts, with a warning. Where tools are only announced they end the turn, and everything is the answer.
+//! - **A call counts where it starts.** What is said while the last tool runs belongs to the answer. Where a call
+//!   ends among the pieces of a text depends on which of two threads was faster, and a verdict must not.
+//! - **A message is not cut.** Pieces with one `message_id` are one message, also where a tool is called between
+//!   them: models go on in the middle of a sentence after tools that their provider runs.
+//! - **Nothing was said behind the last call.** With stubs the model got the result, and an agent that says nothing
+//!   then has an empty answer, whatever it had announced. Of an agent that runs its own tools nobody knows that:
+//!   one says "Booked!" and books as its last act. There what it said last counts, with a warning. Where tools are
+//!   only announced they end the turn, and everything is the answer.
 
 use std::collections::HashMap;
 
@@ -42,7 +43,8 @@ impl Said {
         if !message_id.is_empty() {
             let begins = self.text.len();
             match self.messages.get(message_id) {
-                // They are in order, and one that is gone is never looked at again: a stream of small pieces stays linear.
+                // They are in order, and one that is gone is never looked at again: a stream of small pieces stays
+                // linear.
                 Some(begins) => {
                     while self.cuts.last().is_some_and(|cut| cut > begins) {
                         self.cuts.pop();
@@ -99,7 +101,8 @@ impl Said {
 mod tests {
     use super::*;
 
-    /// `CALL`, or a piece, which may have the id of its message before a `|`. Answer, commentary, whether a tool was called after it.
+    /// `CALL`, or a piece, which may have the id of its message before a `|`. Answer, commentary, whether a tool
+    /// was called after it.
     fn split(mode: ToolMode, told: &[&str]) -> (String, String, bool) {
         let mut said = Said::default();
         for it in told {

@@ -1,9 +1,10 @@
 //! What the status means with which a call ended: whether the call may be repeated, and who is to blame.
 //!
-//! Connecting may be repeated freely, a call that was handed over never: an agent must not do its work twice because the
-//! network hiccuped. The line between the two is the start frame: [`Outgoing`](super::call) notes when the transport took it. A
-//! transport that took the frame and then says that the stream was never processed (RFC 9113, section 8.7: a refused
-//! stream, or one above the last one of a GOAWAY) is believed, so that an agent can restart between two cases.
+//! Connecting may be repeated freely, a call that was handed over never: an agent must not do its work twice
+//! because the network hiccuped. The line between the two is the start frame: [`Outgoing`](super::call) notes when
+//! the transport took it. A transport that took the frame and then says that the stream was never processed (RFC
+//! 9113, section 8.7: a refused stream, or one above the last one of a GOAWAY) is believed, so that an agent can
+//! restart between two cases.
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -15,23 +16,23 @@ use crate::wire::bounded::Unread;
 use crate::wire::channel::TRAVELLED;
 use crate::wire::value::{code_name, shorten};
 
-/// The capability of a sidecar, which stands in for an agent: its statuses may say that the agent cannot be reached, is set up
-/// wrong, or cannot be given a case.
+/// The capability of a sidecar, which stands in for an agent: its statuses may say that the agent cannot be
+/// reached, is set up wrong, or cannot be given a case.
 pub const STAND_IN: &str = "stand_in";
 /// Reason of a status UNAVAILABLE by which a party that stands in for the agent says that it cannot reach it.
 pub const AGENT_UNREACHABLE: &str = "AGENT_UNREACHABLE";
 /// Reason of a status UNAVAILABLE by which a party says that it is shutting down.
 pub const DRAINING: &str = "DRAINING";
 
-/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says that the agent takes no call as things
-/// are set up: another address, method or credentials are needed.
+/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says that the agent takes no
+/// call as things are set up: another address, method or credentials are needed.
 pub const AGENT_MISCONFIGURED: &str = "AGENT_MISCONFIGURED";
-/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says, before it accepts a call, that the agent
-/// cannot be given it, and what of it.
+/// Reason of a status FAILED_PRECONDITION by which a party that stands in for an agent says, before it accepts a
+/// call, that the agent cannot be given it, and what of it.
 pub const CASE_UNSUPPORTED: &str = "CASE_UNSUPPORTED";
 
 /// What is known of a call that did not open, or broke.
-pub(super) enum Trouble {
+pub(super) enum BrokenCall {
     /// The agent never got the call; it may be repeated.
     NotDelivered(String),
     /// The agent may have got the call; it must not be repeated.
@@ -55,39 +56,39 @@ pub(super) struct Standing {
 
 /// Sorts a status. What an agent says of itself does not choose who is to blame: only a stand-in knows of an agent that
 /// cannot be reached, and of cases that it cannot be given.
-pub(super) fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing) -> Trouble {
+pub(super) fn trouble(status: &Status, Standing { sent, answered, stands_in }: Standing) -> BrokenCall {
     if !answered
         && (!sent || was_never_processed(status))
         && let Some(message) = connection_trouble(status)
     {
-        return Trouble::NotDelivered(message);
+        return BrokenCall::NotDelivered(message);
     }
     if let Some(unread) = find::<Unread>(status) {
-        return Trouble::Over(Failure::Protocol(format!("a message of it is not read: {unread}")));
+        return BrokenCall::Over(Failure::Protocol(format!("a message of it is not read: {unread}")));
     }
     if !answered && (speaks_no_grpc(status) || status.code() == Code::Unimplemented) {
         // Whoever listens there, it is not the agent; that says nothing about the agent.
-        return Trouble::Over(Failure::Unreachable(format!(
+        return BrokenCall::Over(Failure::Unreachable(format!(
             "nothing there implements Invoke: {}",
             describe_status(status)
         )));
     }
     if let Some(message) = trouble_beyond(status, answered, stands_in) {
-        return if answered { Trouble::Over(Failure::Lost(message)) } else { Trouble::Beyond(message) };
+        return if answered { BrokenCall::Over(Failure::Lost(message)) } else { BrokenCall::Beyond(message) };
     }
     if !answered && status.code() == Code::Unauthenticated {
         // Who asks for credentials will ask for them in every other case, too.
-        return Trouble::Misconfigured(describe_status(status));
+        return BrokenCall::Misconfigured(describe_status(status));
     }
     let message = || shorten(status.message());
     match status.get_details_error_info().filter(|_| stands_in && status.code() == Code::FailedPrecondition) {
-        Some(info) if info.reason == AGENT_MISCONFIGURED => return Trouble::Misconfigured(message()),
+        Some(info) if info.reason == AGENT_MISCONFIGURED => return BrokenCall::Misconfigured(message()),
         Some(info) if info.reason == CASE_UNSUPPORTED && !answered => {
-            return Trouble::Over(Failure::Suite(message()));
+            return BrokenCall::Over(Failure::Suite(message()));
         }
         _ => {}
     }
-    Trouble::Over(match find::<h2::Error>(status) {
+    BrokenCall::Over(match find::<h2::Error>(status) {
         // We end a connection, or a call, because of what came over it.
         Some(error) if error.is_library() && speaks_http2(error, answered) => {
             let others = if error.is_go_away() { "; all calls on that connection ended with it" } else { "" };
@@ -111,7 +112,8 @@ pub(super) fn trouble(status: &Status, Standing { sent, answered, stands_in }: S
     })
 }
 
-/// Whether the other side certainly speaks HTTP/2, where we ended what it said: an event came before, or it was understood.
+/// Whether the other side certainly speaks HTTP/2, where we ended what it said: an event came before, or it was
+/// understood.
 fn speaks_http2(error: &h2::Error, answered: bool) -> bool {
     match error.reason() {
         None | Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL) => false,
@@ -161,7 +163,8 @@ pub(super) fn speaks_no_grpc(status: &Status) -> bool {
     status.message().starts_with("grpc-status header missing") && !status.metadata().contains_key(TRAVELLED)
 }
 
-/// Whether a call certainly did not reach the other side, however it was made: nobody listens there, or it was refused unread.
+/// Whether a call certainly did not reach the other side, however it was made: nobody listens there, or it was
+/// refused unread.
 pub(super) fn was_not_delivered(status: &Status) -> bool {
     let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
     was_never_processed(status) || find::<std::io::Error>(status).is_some_and(refused)

@@ -1,8 +1,9 @@
 //! The rules of an invocation's stream, checked event by event, and the record it adds up to.
 //!
-//! Runs are liberal where nothing is lost by it: an agent that never says `accepted` or does not number its events gets
-//! a warning, once per run and rule. What would make the record doubtful is a violation, and ends the call: a gap in the
-//! numbers, a result without a call, an event behind the last one. Pure; the engine feeds it and keeps the time.
+//! Runs are liberal where nothing is lost by it: an agent that never says `accepted` or does not number its events
+//! gets a warning, once per run and rule. What would make the record doubtful is a violation, and ends the call: a
+//! gap in the numbers, a result without a call, an event behind the last one. Pure; the engine feeds it and keeps
+//! the time.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! Model turns of one call, as far as anybody can count them.
 //!
-//! An agent that reports its model turns is counted by those, and by the highest number that a report or a call names. Of any other one the rounds of calls are counted whose tools the daemon
-//! answers: what a model asks for after it has read a result, it asks for in another turn. A round ends when the agent reports one of
-//! its calls as finished, and not when the daemon has sent the result: an agent that announces several calls at once may have sent
-//! the second one before it could read the result of the first. Where the calls say which model turn asked for them, that decides.
-//! The answer behind the last round is not counted, as nobody knows whether a model wrote it.
+//! An agent that reports its model turns is counted by those, and by the highest number that a report or a call
+//! names. Of any other one the rounds of calls are counted whose tools the daemon answers: what a model asks for
+//! after it has read a result, it asks for in another turn. A round ends when the agent reports one of its calls as
+//! finished, and not when the daemon has sent the result: an agent that announces several calls at once may have
+//! sent the second one before it could read the result of the first. Where the calls say which model turn asked for
+//! them, that decides. The answer behind the last round is not counted, as nobody knows whether a model wrote it.
 
 use std::collections::HashSet;
 
@@ -68,8 +69,8 @@ impl Turns {
         let counted = match limit.tool_mode {
             // What rounds there are is a guess beside what the agent reports.
             ToolMode::Stub if self.reported == 0 && self.rounds > self.named => self.rounds,
-            // Of tools that really run nobody knows which of them were called at once, and of those that are only looked at there is
-            // one round.
+            // Of tools that really run nobody knows which of them were called at once, and of those that are only
+            // looked at there is one round.
             ToolMode::Stub | ToolMode::Live | ToolMode::RoutingOnly => self.told(),
         };
         counted > limit.most

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use askama::Template;
 
-use super::outline::{Outline, Place};
+use super::outline::{Outline, Position};
 use super::words::{cut, exit, is_bad, money, tally, time, tokens};
 use super::{Report, Unwritable, Verdict, Written, repeats};
 use crate::event::{Run, State, SuiteInfo};
@@ -39,7 +39,7 @@ impl Report for Html {
         Suite::of(outline, part).render().map_err(Unwritable::of)
     }
 
-    fn case(&mut self, _: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+    fn case(&mut self, _: &Outline, place: Position, verdict: Verdict<'_>) -> Written {
         Case::of(verdict, place.overall, &self.regressions).render().map_err(Unwritable::of)
     }
 

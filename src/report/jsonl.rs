@@ -8,7 +8,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::outline::{Outline, Place};
+use super::outline::{Outline, Position};
 use super::suite_result::{Asked, Recorded, Said, is_false};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::ToolCall;
@@ -20,7 +20,7 @@ use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, w
 pub struct Lines;
 
 impl Report for Lines {
-    fn case(&mut self, _: &Outline, _: Place, verdict: Verdict<'_>) -> Written {
+    fn case(&mut self, _: &Outline, _: Position, verdict: Verdict<'_>) -> Written {
         line(verdict).map_err(Unwritable::of)
     }
 }

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, TestRerun, TestSuite, XmlString};
 
-use super::outline::{Outline, Place};
+use super::outline::{Outline, Position};
 use super::steps::{Room, plain};
 use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
 use crate::text::{clip, printable_lines};
@@ -67,7 +67,7 @@ impl Report for Junit {
         between(suite, SUITE, SUITE_END)
     }
 
-    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+    fn case(&mut self, outline: &Outline, place: Position, verdict: Verdict<'_>) -> Written {
         let mut suite = TestSuite::new("");
         // Readers of XML take white space in attributes for blanks.
         let label = clean(&verdict.case.label()).replace(['\t', '\n', '\r'], " ");

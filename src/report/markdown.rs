@@ -12,7 +12,7 @@ mod room;
 mod section;
 mod text;
 
-use super::outline::{Outline, Place};
+use super::outline::{Outline, Position};
 use super::{Report, Verdict, Written};
 use head::head;
 use room::{LeftOut, Page};
@@ -38,7 +38,7 @@ impl Report for Markdown {
         Ok(String::new())
     }
 
-    fn case(&mut self, _: &Outline, _: Place, verdict: Verdict<'_>) -> Written {
+    fn case(&mut self, _: &Outline, _: Position, verdict: Verdict<'_>) -> Written {
         if let Some(suite) = self.suites.last_mut() {
             suite.take(verdict);
         }

@@ -29,7 +29,7 @@ use crate::suite::{Dialect, Labels};
 use crate::text::printable;
 use crate::trace::{RunTrace, SpanId, link};
 use crate::verdict::{CaseResult, Outcome};
-use outline::{Outline, Outliner, Place, Step};
+use outline::{Outline, Outliner, Position, Step};
 
 /// One case that has a verdict.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +178,7 @@ pub trait Report: Send {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written;
+    fn case(&mut self, outline: &Outline, place: Position, verdict: Verdict<'_>) -> Written;
 
     /// What stands behind the cases of a part.
     ///

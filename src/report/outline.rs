@@ -96,7 +96,7 @@ impl Outline {
 
     /// What is known of the case at a place.
     #[must_use]
-    pub fn entry(&self, place: Place) -> &Entry {
+    pub fn entry(&self, place: Position) -> &Entry {
         &self.parts[place.part].cases[place.case]
     }
 
@@ -181,7 +181,7 @@ impl Outliner {
 
 /// Where a case stands in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Its part.
     pub part: usize,
     /// Its place there, from 0.
@@ -198,7 +198,7 @@ pub enum Step {
     /// What stands before the cases of a part.
     Part(usize),
     /// A case.
-    Case(Place),
+    Case(Position),
     /// What stands behind the cases of a part.
     PartEnd(usize),
     /// What stands behind everything.
@@ -210,7 +210,7 @@ impl Step {
     #[must_use]
     pub fn next(self, outline: &Outline) -> Option<Self> {
         let part_or_end = |part: usize| if part < outline.parts.len() { Self::Part(part) } else { Self::End };
-        let case_or_end = |place: Place| {
+        let case_or_end = |place: Position| {
             if place.case < outline.parts[place.part].cases.len() {
                 Self::Case(place)
             } else {
@@ -219,9 +219,9 @@ impl Step {
         };
         match self {
             Self::Head => Some(part_or_end(0)),
-            Self::Part(part) => Some(case_or_end(Place { part, case: 0, overall: outline.cases_before(part) })),
-            Self::Case(Place { part, case, overall }) => {
-                Some(case_or_end(Place { part, case: case + 1, overall: overall + 1 }))
+            Self::Part(part) => Some(case_or_end(Position { part, case: 0, overall: outline.cases_before(part) })),
+            Self::Case(Position { part, case, overall }) => {
+                Some(case_or_end(Position { part, case: case + 1, overall: overall + 1 }))
             }
             Self::PartEnd(part) => Some(part_or_end(part + 1)),
             Self::End => None,

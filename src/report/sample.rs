@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::case::CaseRef;
 use crate::conversation::{
-    AgentCard, Arguments, Cost, Fault, JsonText, Message, Payload as Json, ToolCall, ToolOutcome, Transcript, Usage,
+    AgentCard, Arguments, Cost, Fault, JsonText, MaybeJson, Message, ToolCall, ToolOutcome, Transcript, Usage,
 };
 use crate::event::{Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::RunSpec;
@@ -81,7 +81,7 @@ pub(super) fn call(name: &str, outcome: Option<ToolOutcome>) -> ToolCall {
     ToolCall {
         call_id: "1".to_owned(),
         name: name.to_owned(),
-        params: Arguments::Given(Json::Json(JsonText::new(r#"{"id":9007199254740993}"#).expect("JSON"))),
+        params: Arguments::Given(MaybeJson::Json(JsonText::new(r#"{"id":9007199254740993}"#).expect("JSON"))),
         outcome,
         duration: Some(Duration::from_millis(120)),
         turn: 0,
@@ -171,7 +171,7 @@ pub(super) fn of_everything() -> (Run, Log) {
         AssertionResult { opinion: Some(opinion), ..assertion("validator", Outcome::Failed, "") },
     ];
     let json = JsonText::new("[1,2]").ok().map(Json::Json);
-    let odd = ToolCall { params: Arguments::Given(Json::Malformed("{oops".to_owned())), ..call("odd", None) };
+    let odd = ToolCall { params: Arguments::Given(MaybeJson::Malformed("{oops".to_owned())), ..call("odd", None) };
     worse.transcript.tool_calls = vec![
         call("look", Some(ToolOutcome::Result(json))),
         call("book", Some(ToolOutcome::Error(Fault::message("no seats")))),

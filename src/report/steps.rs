@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::words::{cut, time, tokens};
-use crate::conversation::{AgentEventKind, Arguments, Message, Payload as Json, Role, ToolCall, ToolOutcome};
+use crate::conversation::{AgentEventKind, Arguments, MaybeJson, Message, Role, ToolCall, ToolOutcome};
 use crate::event::{Payload, RunEvent};
 use crate::text::{printable, printable_lines};
 use crate::verdict::{CaseResult, Outcome, Turn};
@@ -231,8 +231,8 @@ fn calls(calls: &[&ToolCall], turn: u32, room: Room, notes: &mut Notes, steps: &
         notes.tell(turn, before, steps);
         let (text, odd) = match &call.params {
             Arguments::None => ("", ""),
-            Arguments::Given(Json::Json(text)) => (text.as_str(), ""),
-            Arguments::Given(Json::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
+            Arguments::Given(MaybeJson::Json(text)) => (text.as_str(), ""),
+            Arguments::Given(MaybeJson::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
             Arguments::Unknown(why) => (why.as_str(), "arguments that are not known: "),
         };
         let name = printable_lines(cut(&call.name, 200).text).replace('\n', " ");
@@ -250,8 +250,8 @@ fn calls(calls: &[&ToolCall], turn: u32, room: Room, notes: &mut Notes, steps: &
 /// What came of a call.
 fn given_back(turn: u32, call: &ToolCall, room: Room) -> Step {
     let (kind, what, text) = match &call.outcome {
-        Some(ToolOutcome::Result(Some(Json::Json(text)))) => (Kind::Tool, "←", text.as_str()),
-        Some(ToolOutcome::Result(Some(Json::Malformed(text)))) => {
+        Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => (Kind::Tool, "←", text.as_str()),
+        Some(ToolOutcome::Result(Some(MaybeJson::Malformed(text)))) => {
             (Kind::Tool, "← a result that is no JSON:", text.as_str())
         }
         Some(ToolOutcome::Result(None)) => (Kind::Tool, "← ok", ""),

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::case::CaseRef;
 use crate::conversation::{
-    AgentCard, Arguments, Blob, Cost, Fault, JsonText, Message, Part, Payload as Value, Role, Source, ToolCall,
-    ToolOutcome, Transcript, Usage,
+    AgentCard, Arguments, Blob, Cost, Fault, JsonText, MaybeJson, Message, Part, Role, Source, ToolCall, ToolOutcome,
+    Transcript, Usage,
 };
 use crate::event::{Payload, Run, RunEvent, State, SuiteInfo};
 use crate::plan::{Replay, RunSpec};
@@ -579,14 +579,16 @@ struct CallFile {
 impl CallFile {
     fn read((index, call): (usize, &Self)) -> ToolCall {
         let params = match (&call.params, &call.malformed_params, &call.params_unknown) {
-            (Some(params), ..) => json(params).map_or(Arguments::None, |params| Arguments::Given(Value::Json(params))),
-            (None, Some(text), _) => Arguments::Given(Value::Malformed(text.clone())),
+            (Some(params), ..) => {
+                json(params).map_or(Arguments::None, |params| Arguments::Given(MaybeJson::Json(params)))
+            }
+            (None, Some(text), _) => Arguments::Given(MaybeJson::Malformed(text.clone())),
             (None, None, Some(why)) => Arguments::Unknown(why.clone()),
             (None, None, None) => Arguments::None,
         };
         let outcome = match (call.success, &call.error) {
             (None, _) => Some(ToolOutcome::NotRun),
-            (Some(true), _) => Some(ToolOutcome::Result(call.result.as_deref().and_then(json).map(Value::Json))),
+            (Some(true), _) => Some(ToolOutcome::Result(call.result.as_deref().and_then(json).map(MaybeJson::Json))),
             (Some(false), Some(error)) => Some(ToolOutcome::Error(Fault::message(error.as_str()))),
             (Some(false), None) => None,
         };

@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::jsonl::Assertion;
-use super::outline::{Outline, Place};
+use super::outline::{Outline, Position};
 use super::repeats::{Gated, Repeated};
 use super::{Report, Unwritable, Verdict, Written};
-use crate::conversation::{Arguments, Blob, Cost, Message, Part, Payload, Source, ToolCall, ToolOutcome, Usage};
+use crate::conversation::{Arguments, Blob, Cost, MaybeJson, Message, Part, Source, ToolCall, ToolOutcome, Usage};
 use crate::event::{Run, SuiteInfo};
 use crate::text::printable_json;
 use crate::verdict::baseline::Comparison;
@@ -49,7 +49,7 @@ impl Report for Json {
         Ok(format!("{comma}{},\n  \"cases\": [", printable_json(head.strip_suffix("\n}").unwrap_or(&head))))
     }
 
-    fn case(&mut self, outline: &Outline, place: Place, verdict: Verdict<'_>) -> Written {
+    fn case(&mut self, outline: &Outline, place: Position, verdict: Verdict<'_>) -> Written {
         let case = Case::of(verdict, outline.info(place.part));
         let case = serde_json::to_string_pretty(&case).map_err(Unwritable::of)?;
         let comma = if place.case > 0 { "," } else { "" };
@@ -538,8 +538,8 @@ impl<'a> Recorded<'a> {
     pub(super) fn of(call: &'a ToolCall) -> Self {
         let (params, malformed_params, params_unknown) = match &call.params {
             Arguments::None => (None, None, None),
-            Arguments::Given(Payload::Malformed(text)) => (None, Some(text.as_str()), None),
-            Arguments::Given(given @ Payload::Json(_)) => (raw(Some(given)), None, None),
+            Arguments::Given(MaybeJson::Malformed(text)) => (None, Some(text.as_str()), None),
+            Arguments::Given(given @ MaybeJson::Json(_)) => (raw(Some(given)), None, None),
             Arguments::Unknown(why) => (None, None, Some(why.as_str())),
         };
         let (result, error) = match &call.outcome {
@@ -560,9 +560,9 @@ pub(super) const fn is_false(flag: &bool) -> bool {
 }
 
 /// JSON with every byte as the agent sent it.
-fn raw(payload: Option<&Payload>) -> Option<Box<RawValue>> {
+fn raw(payload: Option<&MaybeJson>) -> Option<Box<RawValue>> {
     match payload? {
-        Payload::Json(text) => RawValue::from_string(text.as_str().to_owned()).ok(),
-        Payload::Malformed(_) => None,
+        MaybeJson::Json(text) => RawValue::from_string(text.as_str().to_owned()).ok(),
+        MaybeJson::Malformed(_) => None,
     }
 }

@@ -12,8 +12,8 @@ use crate::peer::party::Belongs;
 use crate::suite::claim::Claim;
 use crate::verdict::Blame;
 
-/// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same. `None`: the run
-/// was cancelled.
+/// Asks everything that the claims leave to others, one after the other: votes on one answer have to see the same.
+/// `None`: the run was cancelled.
 pub(super) async fn ask(
     shared: &Shared,
     claims: &[Claim],

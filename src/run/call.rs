@@ -54,8 +54,9 @@ impl Call<'_> {
         self.callee.agent.name == self.shared.callee.agent.name
     }
 
-    /// Notes that nobody was there when the call tried to reach the agent at `since`, and whether it is to try again. When nobody
-    /// answered for too long, the agent is given up, and with it the run if it is the one under test.
+    /// Notes that nobody was there when the call tried to reach the agent at `since`, and whether it is to try
+    /// again. When nobody answered for too long, the agent is given up, and with it the run if it is the one under
+    /// test.
     fn missed(&self, trying: &mut Option<Trying>, since: Instant, last: &str) {
         let trying = trying.get_or_insert_with(|| self.callee.reach.missed(since));
         let Some(time) = trying.give_up().filter(|_| self.is_to_agent_under_test()) else { return };
@@ -81,7 +82,8 @@ impl Call<'_> {
         }
     }
 
-    /// Notes that the agent takes no call as things are set up. If it answered no other one and is under test, the run ends.
+    /// Notes that the agent takes no call as things are set up. If it answered no other one and is under test, the
+    /// run ends.
     fn misconfigured(&self, why: &str) {
         if self.is_to_agent_under_test() && self.callee.reach.takes_none() {
             self.shared.control.lose(Fault {
@@ -95,8 +97,8 @@ impl Call<'_> {
     }
 }
 
-/// Makes the call and returns what was recorded, with the reason if it is no answer. What came of it is logged, so that it can be
-/// played back.
+/// Makes the call and returns what was recorded, with the reason if it is no answer. What came of it is logged, so
+/// that it can be played back.
 pub(super) async fn call(call: Call<'_>) -> Exchange {
     let digest = digest_of_call(&call.invocation, call.stubs);
     let is_under_test = call.is_to_agent_under_test();
@@ -421,8 +423,8 @@ async fn read<T: Send + 'static>(
     })
 }
 
-/// Text deltas are not stored: they make up most of a stream, and the answer holds their text. Nor is it worth a word that a call
-/// was accepted, which was sent.
+/// Text deltas are not stored: they make up most of a stream, and the answer holds their text. Nor is it worth a
+/// word that a call was accepted, which was sent.
 async fn log(call: &Call<'_>, event: AgentEvent) {
     if matches!(event.kind, AgentEventKind::TextDelta { .. } | AgentEventKind::Accepted { .. }) {
         return;

@@ -99,8 +99,8 @@ impl Retries {
         *left = left.saturating_sub(1);
     }
 
-    /// Whether what came of an attempt is a reason for another one, which is then used up. Trouble that will not pass, such as
-    /// a capability that the agent lacks, is none.
+    /// Whether what came of an attempt is a reason for another one, which is then used up. Trouble that will not
+    /// pass, such as a capability that the agent lacks, is none.
     fn allow(&mut self, result: &CaseResult) -> bool {
         let may_pass = matches!(result.blame, Some(Blame::Network | Blame::Simulator | Blame::Validator));
         let left = match result.outcome {

@@ -44,8 +44,8 @@ impl Clock {
         std::mem::take(&mut self.waited)
     }
 
-    /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took longer
-    /// than that one ever did.
+    /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took
+    /// longer than that one ever did.
     pub(super) fn culprit(&self, holder: Blame) -> Blame {
         let Some(held) = PARTIES.iter().position(|party| *party == holder) else { return holder };
         let (all, longest) = self.used[held];

@@ -31,8 +31,8 @@ pub(super) struct Pace {
 }
 
 impl Control {
-    /// Starts no further case while it is `paused`, and from now on at most so many at the same time; `None`: as many as was
-    /// asked for.
+    /// Starts no further case while it is `paused`, and from now on at most so many at the same time; `None`: as
+    /// many as was asked for.
     pub fn pace(&self, paused: bool, concurrency: Option<u32>) {
         self.pace.send_replace(Pace { paused, concurrency });
     }
@@ -65,7 +65,8 @@ impl Control {
         self.lost.get()
     }
 
-    /// Whether somebody told the run to end before it would have: neither its gate, nor a failed case, nor a lost agent did.
+    /// Whether somebody told the run to end before it would have: neither its gate, nor a failed case, nor a lost
+    /// agent did.
     pub(super) fn is_cut_short(&self) -> bool {
         self.stop.is_cancelled() && !self.is_failing_fast() && !self.is_decided() && self.lost().is_none()
     }

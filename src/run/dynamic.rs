@@ -98,8 +98,8 @@ pub(super) async fn run(case: &Drive<'_>) -> CaseResult {
     judge_dialogue(progress, ending, record.transcript, record.warnings, assertions, remarks, strict)
 }
 
-/// What others say to the assertions of the case itself, which are about the dialogue as a whole. They are asked in the time that it
-/// has left; an error is how the dialogue ends instead.
+/// What others say to the assertions of the case itself, which are about the dialogue as a whole. They are asked in
+/// the time that it has left; an error is how the dialogue ends instead.
 async fn replies(
     case: &Drive<'_>,
     progress: &Progress<'_>,
@@ -254,7 +254,8 @@ fn left(progress: &Progress<'_>) -> Ending {
     }
 }
 
-/// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to give.
+/// The turn with what it cost, if the agent does not say; an estimate takes time that is not a runtime thread's to
+/// give.
 async fn priced(
     shared: &Shared,
     mut transcript: Transcript,
@@ -351,7 +352,8 @@ async fn checkpoints(
     Ok(())
 }
 
-/// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's to give.
+/// What comes of the claims of a checkpoint; patterns, and long answers, take time that is not a runtime thread's
+/// to give.
 async fn evaluated(
     case: &Drive<'_>,
     position: usize,

@@ -155,7 +155,8 @@ async fn end(shared: &Shared, trouble: Trouble, card: AgentCard) {
     finish(journal, state, Some(card), error).await;
 }
 
-/// What came of a gate in a run that ended in a state, for a reason besides the gate itself: no gate is passed beside trouble.
+/// What came of a gate in a run that ended in a state, for a reason besides the gate itself: no gate is passed
+/// beside trouble.
 fn beside(gate: GateResult, state: State, why: Option<String>) -> GateResult {
     match why.filter(|_| matches!(state, State::Errored | State::Cancelled)) {
         Some(why) => gate.beside(&why),

@@ -53,8 +53,8 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Waits for the room that an event takes: the run's own, or that of all runs, whichever is free first. A large event has
-    /// all of that, alone.
+    /// Waits for the room that an event takes: the run's own, or that of all runs, whichever is free first. A large
+    /// event has all of that, alone.
     async fn take_room(&self, draft: &Draft) -> Option<OwnedSemaphorePermit> {
         let units = draft.weight().div_ceil(UNIT).clamp(1, EVENT_BYTES / UNIT);
         let wanted = u32::try_from(units).unwrap_or(u32::MAX);

@@ -112,8 +112,8 @@ fn unreachable(agent: &Agent, why: &str) -> Prevented {
     Prevented::Trouble { fault, cause: Cause::Unreachable, blame: Blame::Network }
 }
 
-/// The values of the snapshot tokens that the selected cases use, and what is odd about them. Nobody is asked when there
-/// are no such tokens.
+/// The values of the snapshot tokens that the selected cases use, and what is odd about them. Nobody is asked when
+/// there are no such tokens.
 async fn capture(provider: &Agent, job: &Job) -> Result<(Json, Vec<String>), Prevented> {
     let paths = snapshot_paths(&job.plan);
     let nothing = Json { line: 1, value: Value::Object(Vec::new()) };

@@ -1,8 +1,9 @@
-//! Whether an agent takes calls at all, for all cases of a run: the first that finds out that it does not ends the run for all.
+//! Whether an agent takes calls at all, for all cases of a run: the first that finds out that it does not ends the
+//! run for all.
 //!
-//! An agent at whose address nobody answers may be restarting, so cases wait for it. Together they wait no longer than the run has
-//! patience: the clock is that of the run. It runs while at least one of them tries in vain, and begins anew when the agent takes a call.
-//! An agent that takes calls and is slow is never gone.
+//! An agent at whose address nobody answers may be restarting, so cases wait for it. Together they wait no longer
+//! than the run has patience: the clock is that of the run. It runs while at least one of them tries in vain, and
+//! begins anew when the agent takes a call. An agent that takes calls and is slow is never gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +57,8 @@ impl Reach {
         self.lock().has_answered = true;
     }
 
-    /// Whether an agent that takes no call as things are set up will take no other one either: as long as it answered none. One that
-    /// answered others means the case.
+    /// Whether an agent that takes no call as things are set up will take no other one either: as long as it
+    /// answered none. One that answered others means the case.
     pub(super) fn takes_none(&self) -> bool {
         !self.lock().has_answered
     }

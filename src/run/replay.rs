@@ -1,10 +1,11 @@
 //! Evidence of an earlier run in place of agents: what they answered then to what they are sent now.
 //!
-//! What came of every call is logged with a digest of what was sent and to whom, and so is every answer of a simulator or validator. A run
-//! that replays looks its own questions up by that, among those of the same execution: of the same case in the same suite and the same
-//! repetition, in the attempt that its verdict was about. What was never asked there has no answer, and its case cannot be judged; what
-//! was never run then has no verdict now, for the same reason. Nothing is tried again, as the same answer would come. Of the
-//! earlier log only an index is held; what is needed of it is read when it is.
+//! What came of every call is logged with a digest of what was sent and to whom, and so is every answer of a
+//! simulator or validator. A run that replays looks its own questions up by that, among those of the same
+//! execution: of the same case in the same suite and the same repetition, in the attempt that its verdict was
+//! about. What was never asked there has no answer, and its case cannot be judged; what was never run then has no
+//! verdict now, for the same reason. Nothing is tried again, as the same answer would come. Of the earlier log only
+//! an index is held; what is needed of it is read when it is.
 
 mod index;
 
@@ -95,8 +96,8 @@ impl Evidence {
         self.index.executions(&CaseName { suite: Arc::clone(suite), ..case.name() })
     }
 
-    /// What comes of a case of which nothing is recorded that could be judged; `None`: something is. `is_script`: the case is a script,
-    /// which may need nothing of it.
+    /// What comes of a case of which nothing is recorded that could be judged; `None`: something is. `is_script`:
+    /// the case is a script, which may need nothing of it.
     pub(super) fn without_record(&self, case: &CaseRef, is_script: bool) -> Option<CaseResult> {
         let Self { run_id, .. } = self;
         let missing = |why: String| {
@@ -181,8 +182,8 @@ impl Evidence {
         NoAnswer::Missing { run_id: self.run_id.clone(), what: what.to_owned() }
     }
 
-    /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and so on. Without one:
-    /// how often it was asked then.
+    /// Where the answer stands: to a question that a case asked several times, the first time the first answer, and
+    /// so on. Without one: how often it was asked then.
     fn place(&self, case: &CaseRef, then: &CaseRef, key: &Key) -> Result<LogRange, usize> {
         let places = self.index.find(then, key.clone());
         let mut asked = self.asked.lock();

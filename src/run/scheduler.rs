@@ -1,7 +1,7 @@
 //! Decides when a case may start: in the order of the plan, as many at a time as the run's owner and the agent allow.
 //!
-//! One task a case, owned by a `JoinSet`: nothing polls, a case that ends makes room in the same moment, and a case whose
-//! task dies is still reported.
+//! One task a case, owned by a `JoinSet`: nothing polls, a case that ends makes room in the same moment, and a case
+//! whose task dies is still reported.
 
 use std::collections::HashMap;
 use std::sync::Arc;

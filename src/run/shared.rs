@@ -80,7 +80,8 @@ impl Shared {
         self.spec.prices.of(model.unwrap_or(&self.callee.description.card.model))
     }
 
-    /// Whoever has that id: one that the suites name, or one that scripts may ask because the run or the daemon knows it.
+    /// Whoever has that id: one that the suites name, or one that scripts may ask because the run or the daemon
+    /// knows it.
     pub(super) fn party(&self, id: &str) -> Result<Agent, NoParty> {
         match (self.parties.get(id), &self.scripts) {
             (Some(party), _) => Ok(party.clone()),
@@ -137,7 +138,8 @@ impl Callee {
         self.description.capabilities.iter().any(|declared| declared == capability)
     }
 
-    /// The capability that it lacks for a mode. A mode is never guessed: an agent that did not declare it is never sent it.
+    /// The capability that it lacks for a mode. A mode is never guessed: an agent that did not declare it is never
+    /// sent it.
     pub(super) fn lacks(&self, tool_mode: ToolMode) -> Option<&'static str> {
         let needed = match tool_mode {
             ToolMode::Live => return None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::conversation::{Fault, FaultOrigin, Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Fault, FaultOrigin, MaybeJson, ToolCall, ToolOutcome};
 use crate::peer::call::ToolResult;
 use crate::suite::stub::{Answer, Stub};
 
@@ -24,7 +24,7 @@ pub(super) fn stub_for(call: &ToolCall, stub: Option<&Stub>) -> (Duration, ToolR
     // What nobody can read fits nothing that a stub asks of it.
     let (answer, delay) = stub.answer(arguments.as_ref().map(Option::as_ref).unwrap_or_default());
     let result = match answer {
-        Answer::Value(value) => result(ToolOutcome::Result(Some(Payload::Json(value.clone()))), false),
+        Answer::Value(value) => result(ToolOutcome::Result(Some(MaybeJson::Json(value.clone()))), false),
         Answer::Error(message) => {
             let fault = Fault { origin: FaultOrigin::Tool, ..Fault::message(message) };
             result(ToolOutcome::Error(fault), false)

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::case::CaseRef;
-use crate::conversation::{Arguments, JsonText, Message, Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Arguments, JsonText, MaybeJson, Message, ToolCall, ToolOutcome};
 use crate::suite::framework::message_json;
 use crate::suite::{Case, Mode};
 use crate::verdict::{CaseResult, Cause, Outcome, whole_millis};
@@ -75,9 +75,9 @@ pub(super) struct ToolCallJson<'a> {
 
 impl<'a> ToolCallJson<'a> {
     pub(super) fn of(call: &'a ToolCall) -> Self {
-        let json = |payload: Option<&Payload>| match payload {
-            Some(Payload::Json(text)) => RawValue::from_string(text.as_str().to_owned()).ok(),
-            Some(Payload::Malformed(text)) => to_raw_value(text).ok(),
+        let json = |payload: Option<&MaybeJson>| match payload {
+            Some(MaybeJson::Json(text)) => RawValue::from_string(text.as_str().to_owned()).ok(),
+            Some(MaybeJson::Malformed(text)) => to_raw_value(text).ok(),
             None => None,
         };
         let (result, error) = match &call.outcome {

@@ -4,10 +4,12 @@ use crate::conversation::{Blob, Message, Part, Source};
 
 /// Bytes of a conversation that the log keeps for traces: as much as is exported.
 const MAX_TRACED: usize = 48 << 10;
-/// What a message counts besides its text, and each part of one: about what the names around it take when it is exported.
+/// What a message counts besides its text, and each part of one: about what the names around it take when it is
+/// exported.
 const TRACED_PART: usize = 40;
 
-/// What was said, for traces: the last messages and the answer behind them, if there is one, without files, of so many bytes at most.
+/// What was said, for traces: the last messages and the answer behind them, if there is one, without files, of so
+/// many bytes at most.
 pub(super) fn for_traces(messages: &[Message], answer: Option<&str>) -> Vec<Message> {
     fn kept(text: &str, left: &mut usize) -> String {
         let kept = &text[..text.floor_char_boundary(*left)];

@@ -61,8 +61,8 @@ pub(super) async fn validator(
         let belongs = belongs.asking(&shared.trace);
         let asking = Asking::begin(shared, PartyRole::Validator, id, party.as_ref(), &digest, &belongs, told);
         let voted = match (&party, recorded) {
-            (Some(party), _) => unless_cancelled(shared, voted(party, &asked, &belongs)).await,
-            (None, Some(recorded)) => Some(voted_then(recorded, id, &belongs.case, &digest, belongs.turn).await),
+            (Some(party), _) => unless_cancelled(shared, ask_for_vote(party, &asked, &belongs)).await,
+            (None, Some(recorded)) => Some(recorded_vote(recorded, id, &belongs.case, &digest, belongs.turn).await),
             (None, None) => None,
         };
         let (said, usage) = match &voted {
@@ -89,7 +89,7 @@ pub(super) async fn validator(
 }
 
 /// One vote of a validator; an error is why there is none.
-async fn voted(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Result<Vote, String> {
+async fn ask_for_vote(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Result<Vote, String> {
     // Apart, so that whoever asks is small: most cases ask nobody.
     Box::pin(party.validate(belongs, asked)).await.map_err(|silence| match silence {
         Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
@@ -98,7 +98,7 @@ async fn voted(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Resul
 }
 
 /// The vote that a validator gave in the run that is replayed.
-async fn voted_then(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str, turn: u32) -> Result<Vote, String> {
+async fn recorded_vote(evidence: &Evidence, id: &str, case: &CaseRef, digest: &str, turn: u32) -> Result<Vote, String> {
     match evidence.said(id, digest, case, turn).await {
         Ok(Said::Vote { passed, reason, score, reply }) => Ok(Vote { passed, reason, score, reply, usage: None }),
         Ok(Said::Input { .. } | Said::Silence(_) | Said::Cancelled) => Err("it spoke then, and judged not".to_owned()),

@@ -1,4 +1,5 @@
-//! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its place.
+//! A few workers, each of which runs one call at a time. One that exceeds a limit is killed, and another takes its
+//! place.
 //!
 //! A few calls begin at a time. One that is not done soon makes room for others, and in the end goes on at the lowest
 //! priority, so that whoever uses up its time holds up nobody else. Each run has places of its own ([`Share`]): its

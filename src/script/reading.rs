@@ -45,11 +45,11 @@ pub(super) type RegistryRead = Result<(String, Vec<Finding>), Vec<Finding>>;
 
 /// Somebody who reads. The process is started when it is needed, and ends with this.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct ScriptReader {
     process: Option<Process>,
 }
 
-impl Reader {
+impl ScriptReader {
     /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever
     /// calls it hears of it. Blocks.
     ///
@@ -115,12 +115,12 @@ struct Process {
     stdout: ChildStdout,
     /// Dropped, nobody looks at the time any more.
     _watched: Sender<()>,
-    _place: Place,
+    _place: Seat,
 }
 
 impl Process {
     fn start() -> Result<Self, ReadError> {
-        let place = Place::take()?;
+        let place = Seat::take()?;
         let failed = |error: io::Error| ReadError::Failed(format!("no process can be started to read it: {error}"));
         let mut child = Command::new(worker::program())
             .args([worker::ARGUMENT.to_owned(), READING_MEMORY.to_string()])
@@ -235,12 +235,12 @@ impl Drop for Process {
 
 /// One of the places of those who read.
 #[derive(Debug)]
-struct Place;
+struct Seat;
 
 /// How many are taken, in this process.
 static TAKEN: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-impl Place {
+impl Seat {
     fn take() -> Result<Self, ReadError> {
         let is_full = |taken: &mut usize| *taken >= READING_AT_ONCE;
         let mut taken = TAKEN.0.lock();
@@ -252,7 +252,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Seat {
     fn drop(&mut self) {
         *TAKEN.0.lock() -= 1;
         TAKEN.1.notify_one();

@@ -63,8 +63,8 @@ type Specifiers = BTreeMap<String, BTreeMap<String, String>>;
 pub type LookUp<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 impl Scripts {
-    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever calls it
-    /// hears of it. For workers: what a text makes of the parser is not known before.
+    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever
+    /// calls it hears of it. For workers: what a text makes of the parser is not known before.
     ///
     /// # Errors
     /// What is wrong with those that are there.
@@ -154,8 +154,8 @@ impl Scripts {
         Err(format!("{FOLDER}/{path} exports {listed}, {wanted}"))
     }
 
-    /// The tests of a script, each a case: its exports whose names begin with `Test`, in the order of the file. `path` is
-    /// that of the script in a bundle.
+    /// The tests of a script, each a case: its exports whose names begin with `Test`, in the order of the file.
+    /// `path` is that of the script in a bundle.
     #[must_use]
     pub fn tests(&self, path: &str) -> Option<Suite> {
         let below = path.strip_prefix(FOLDER)?.strip_prefix('/')?;

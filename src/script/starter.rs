@@ -1,5 +1,5 @@
-//! Starts worker processes from one thread that lives as long as the program. The system ends a worker with the thread that
-//! started it, not with its process (`PR_SET_PDEATHSIG`), and threads of the runtime come and go.
+//! Starts worker processes from one thread that lives as long as the program. The system ends a worker with the
+//! thread that started it, not with its process (`PR_SET_PDEATHSIG`), and threads of the runtime come and go.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};

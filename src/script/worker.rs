@@ -96,8 +96,8 @@ fn confine(memory: u64) -> std::io::Result<Option<String>> {
         return Err(std::io::Error::other("the system has too little stack for it"));
     }
     setrlimit(Resource::Stack, Rlimit { current: Some(most), maximum: Some(most) })?;
-    // A daemon that dies takes its workers along. Elsewhere they end when nothing can be read any more, and their address
-    // space is bounded by the engine alone: nobody tells how much of it a process has.
+    // A daemon that dies takes its workers along. Elsewhere they end when nothing can be read any more, and their
+    // address space is bounded by the engine alone: nobody tells how much of it a process has.
     #[cfg(target_os = "linux")]
     {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

@@ -1,8 +1,8 @@
 //! `forge-sidecar`: stands in for agents.
 //!
 //! There are two: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests, and
-//! `forge-sidecar http`, which puts the protocol in front of an HTTP chat endpoint ([`http`]). What both check in the same
-//! way is in `rules`.
+//! `forge-sidecar http`, which puts the protocol in front of an HTTP chat endpoint ([`http`]). What both check in
+//! the same way is in `rules`.
 //!
 //! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`] with what is in [`reader`];
 //! [`server`] accepts `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what
@@ -68,10 +68,10 @@ pub enum Command {
     Script(Script),
     /// Make an agent of an HTTP endpoint
     ///
-    /// Sends POST URL {"message": "..."}, with "messages" and "options" where a case has more than one message, and reads
-    /// {"response": "...", "toolCalls": [{"name", "success", "durationMs", "params"}]}. With --preset it speaks the API of a model in place
-    /// of that. Serves AgentEndpoint. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or
-    /// SIGTERM, and ends the calls in flight then.
+    /// Sends POST URL {"message": "..."}, with "messages" and "options" where a case has more than one message, and
+    /// reads {"response": "...", "toolCalls": [{"name", "success", "durationMs", "params"}]}. With --preset it
+    /// speaks the API of a model in place of that. Serves AgentEndpoint. The first line on stdout is `listening on
+    /// ADDRESS`, once calls are taken. Ends by Ctrl-C or SIGTERM, and ends the calls in flight then.
     Http(Box<Http>),
 }
 

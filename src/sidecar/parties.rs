@@ -8,7 +8,7 @@ use tonic::Status;
 use super::call_log::{About, End, LoggedCall, last_user_text};
 use super::grpc::{Inbound, Outbound, Unread};
 use super::host::Host;
-use super::script::{SimulatorAnswer, Trouble, ValidatorAnswer};
+use super::script::{Breakdown, SimulatorAnswer, ValidatorAnswer};
 use crate::wire::agent::{
     Message, NextInputRequest, NextInputResponse, Part, Role, ValidateRequest, ValidateResponse, part,
 };
@@ -23,11 +23,11 @@ pub(super) enum Answer {
     Hang,
 }
 
-impl From<&Trouble> for Answer {
-    fn from(trouble: &Trouble) -> Self {
+impl From<&Breakdown> for Answer {
+    fn from(trouble: &Breakdown) -> Self {
         match trouble {
-            Trouble::Close(status) => Self::Status(status.clone()),
-            Trouble::Hang => Self::Hang,
+            Breakdown::Close(status) => Self::Status(status.clone()),
+            Breakdown::Hang => Self::Hang,
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) async fn next_input(host: &Host, inbound: Inbound, out: Outbound) {
         let turn = (request.turn_number.max(1) - 1) as usize;
         match answers.and_then(|answers| answers.get(turn).or(answers.last())) {
             None => Answer::Status(Status::not_found(format!("the simulator script has no case {case_id:?}"))),
-            Some(SimulatorAnswer::Trouble(trouble)) => trouble.into(),
+            Some(SimulatorAnswer::Breakdown(trouble)) => trouble.into(),
             Some(SimulatorAnswer::Input { input, goal_achieved, reasoning, wait }) => {
                 let input = input.clone().map(|text| Message {
                     role: Role::User.into(),
@@ -97,7 +97,7 @@ pub(super) async fn validate(host: &Host, inbound: Inbound, out: Outbound) {
                 let message = format!("the validator script has no reply for the criteria {:?}", request.criteria);
                 Answer::Status(Status::not_found(message))
             }
-            Some(ValidatorAnswer::Trouble(trouble)) => trouble.into(),
+            Some(ValidatorAnswer::Breakdown(trouble)) => trouble.into(),
             Some(ValidatorAnswer::Judgement { passed, reason }) => {
                 let response =
                     ValidateResponse { passed: Some(*passed), reason: reason.clone(), ..ValidateResponse::default() };

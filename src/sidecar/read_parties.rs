@@ -1,7 +1,7 @@
 //! Reads `simulator.json` and `validator.json`, by the rules of [`super::reader`].
 
 use super::reader::{Node, Reader, ScriptErrors, read};
-use super::script::{SimulatorAnswer, SimulatorScript, Trouble, ValidatorAnswer, ValidatorReply, ValidatorScript};
+use super::script::{Breakdown, SimulatorAnswer, SimulatorScript, ValidatorAnswer, ValidatorReply, ValidatorScript};
 use crate::json::Value;
 
 /// Reads `simulator.json`.
@@ -39,7 +39,7 @@ pub fn validator(file: &str, text: &str) -> Result<ValidatorScript, ScriptErrors
 fn simulated(reader: &mut Reader, node: Node) -> Option<SimulatorAnswer> {
     if is_trouble(node) {
         reader.keys(node, &["close", "hang"], "an answer with \"close\" or \"hang\"")?;
-        return trouble(reader, node).map(SimulatorAnswer::Trouble);
+        return trouble(reader, node).map(SimulatorAnswer::Breakdown);
     }
     reader.keys(node, &["input", "goal_achieved", "reasoning", "wait_ms", "close", "hang"], "an answer")?;
     let input = reader.text(node, "input");
@@ -54,7 +54,7 @@ fn judged(reader: &mut Reader, node: Node) -> Option<ValidatorReply> {
     let criteria = Some(reader.text(node, "criteria")?).filter(|criteria| criteria != "*");
     let answer = if is_trouble(node) {
         reader.keys(node, &["criteria", "close", "hang"], "a reply with \"close\" or \"hang\"")?;
-        ValidatorAnswer::Trouble(trouble(reader, node)?)
+        ValidatorAnswer::Breakdown(trouble(reader, node)?)
     } else {
         reader.keys(node, &["criteria", "passed", "reason", "close", "hang"], "a reply")?;
         reader.required(node, "passed")?;
@@ -68,16 +68,16 @@ fn is_trouble(node: Node) -> bool {
     node.get("close").is_some() || node.get("hang").is_some()
 }
 
-fn trouble(reader: &mut Reader, node: Node) -> Option<Trouble> {
+fn trouble(reader: &mut Reader, node: Node) -> Option<Breakdown> {
     match (node.get("close"), node.get("hang")) {
         (Some(close), None) => {
             let status = reader.status(close)?;
             if status.code() == tonic::Code::Ok {
                 return reader.report(close.json.line, "\"close\" must be an error here: an OK needs an answer");
             }
-            Some(Trouble::Close(status))
+            Some(Breakdown::Close(status))
         }
-        (None, Some(_)) => reader.only_true(node, "hang").map(|()| Trouble::Hang),
+        (None, Some(_)) => reader.only_true(node, "hang").map(|()| Breakdown::Hang),
         _ => reader.report(node.json.line, "only one of \"close\" and \"hang\" can happen"),
     }
 }

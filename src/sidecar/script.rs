@@ -134,8 +134,8 @@ pub enum SimulatorAnswer {
         /// Time that the answer takes.
         wait: Duration,
     },
-    /// Trouble instead of an answer.
-    Trouble(Trouble),
+    /// A breakdown instead of an answer.
+    Breakdown(Breakdown),
 }
 
 /// `validator.json`: the judgements, in the order of the file.
@@ -160,13 +160,13 @@ pub enum ValidatorAnswer {
         /// Why.
         reason: String,
     },
-    /// Trouble instead of an answer.
-    Trouble(Trouble),
+    /// A breakdown instead of an answer.
+    Breakdown(Breakdown),
 }
 
 /// What a simulator or validator does instead of answering.
 #[derive(Debug, Clone)]
-pub enum Trouble {
+pub enum Breakdown {
     /// Ends with this status, which is never OK.
     Close(tonic::Status),
     /// Never ends.

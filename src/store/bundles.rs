@@ -116,7 +116,8 @@ impl Bundles {
         }
     }
 
-    /// The file of a bundle, checked against its name. It can be read as long as it is held, whatever becomes of the bundle.
+    /// The file of a bundle, checked against its name. It can be read as long as it is held, whatever becomes of
+    /// the bundle.
     ///
     /// # Errors
     /// When it is missing, cannot be read, or was changed.

@@ -130,7 +130,8 @@ impl Batch {
 }
 
 impl Database {
-    /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or `postgres://…`.
+    /// Opens a database, and makes or changes its tables as this version needs them. `url`: `sqlite://PATH` or
+    /// `postgres://…`.
     pub(super) async fn open(url: &str) -> Result<Self, StoreError> {
         // Made if it is not there, as the default is.
         let url = &match url.strip_prefix("sqlite:").map(|rest| rest.split_once('?')) {
@@ -631,8 +632,8 @@ fn chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// `($1, $2), ($3, $4)` for that many rows and columns; for SQLite `(?, ?), (?, ?)`, as it looks up each numbered place by
-/// its name, among all of them.
+/// `($1, $2), ($3, $4)` for that many rows and columns; for SQLite `(?, ?), (?, ?)`, as it looks up each numbered
+/// place by its name, among all of them.
 fn places(rows: usize, columns: usize, is_sqlite: bool) -> String {
     let place = |place: usize| if is_sqlite { "?".to_owned() } else { format!("${place}") };
     let row = |row: usize| {

@@ -1,12 +1,13 @@
 //! What the daemon keeps: runs with their logs, and the bundles they read.
 //!
-//! A run's log is numbered without gaps, and an event is stored before anybody sees it. It becomes bytes once, when it is
-//! appended; what lies in the database, what stays at hand and what watchers get are these bytes. Readers are [`Cursor`]s:
-//! they read from any number on and wait on the number of the newest event, so a slow one holds up nobody. Events are
-//! stored in blocks, those of all runs together in one transaction after the other (`writer`); of runs that go on the
-//! newest stay at hand (`live`), everything else is read from the database (`database`).
+//! A run's log is numbered without gaps, and an event is stored before anybody sees it. It becomes bytes once, when
+//! it is appended; what lies in the database, what stays at hand and what watchers get are these bytes. Readers are
+//! [`Cursor`]s: they read from any number on and wait on the number of the newest event, so a slow one holds up
+//! nobody. Events are stored in blocks, those of all runs together in one transaction after the other (`writer`);
+//! of runs that go on the newest stay at hand (`live`), everything else is read from the database (`database`).
 //!
-//! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files ([`bundles`]).
+//! The number of runs is bounded: of those that are over, the oldest are forgotten first. Bundles are files
+//! ([`bundles`]).
 
 pub mod bundles;
 mod connections;
@@ -60,8 +61,8 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Bytes that it takes in memory, about: whoever keeps events has to count the parts of messages, which may be next to nothing in
-    /// the log.
+    /// Bytes that it takes in memory, about: whoever keeps events has to count the parts of messages, which may be
+    /// next to nothing in the log.
     #[must_use]
     pub fn held(&self) -> usize {
         let parts = |messages: &[Message]| messages.iter().map(|message| message.parts.len()).sum();
@@ -128,7 +129,8 @@ impl StoreError {
         matches!(self, Self::NoRoom(_) | Self::Away(_))
     }
 
-    /// What clients are told. What the database says of itself names files, hosts and statements: that is for the daemon's log.
+    /// What clients are told. What the database says of itself names files, hosts and statements: that is for the
+    /// daemon's log.
     #[must_use]
     pub fn for_clients(&self) -> String {
         match self {
@@ -203,7 +205,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store: that at `url`, else a file in the data directory. It keeps so many runs, those that are over included.
+    /// Opens the store: that at `url`, else a file in the data directory. It keeps so many runs, those that are
+    /// over included.
     ///
     /// # Errors
     /// When it cannot be opened, or is not for this version.
@@ -366,8 +369,8 @@ impl Store {
         Ok(run)
     }
 
-    /// Appends events to a run's log, which are taken out of `drafts`; they get the next numbers, all of them or none. When this
-    /// returns them, they are stored.
+    /// Appends events to a run's log, which are taken out of `drafts`; they get the next numbers, all of them or
+    /// none. When this returns them, they are stored.
     ///
     /// # Errors
     /// When there is no such run, or they cannot be stored; then the run is over.
@@ -430,8 +433,8 @@ impl Store {
         self.live(run_id)?.recent(after)
     }
 
-    /// Some events with numbers above `after`, in order: a few blocks of them, or those that are at hand. None: there are no
-    /// more now.
+    /// Some events with numbers above `after`, in order: a few blocks of them, or those that are at hand. None:
+    /// there are no more now.
     ///
     /// # Errors
     /// When there is no such run, or its log cannot be read.
@@ -487,8 +490,8 @@ impl Store {
         }
     }
 
-    /// The verdicts on cases of that id, in one suite or in all, newest run first. Those on answers that were played back say nothing
-    /// new about the agent, and are left out.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first. Those on answers that were
+    /// played back say nothing new about the agent, and are left out.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -126,8 +126,9 @@ impl Automaton {
     }
 }
 
-/// What suites that are kept together may take: [`SUITE_VALUES`] values of JSON, and 64 MiB for patterns. Each pattern takes what it has in memory. One that is refused
-/// for its size takes what it was allowed, because that is what was spent on it.
+/// What suites that are kept together may take: [`SUITE_VALUES`] values of JSON, and 64 MiB for patterns. Each
+/// pattern takes what it has in memory. One that is refused for its size takes what it was allowed, because that is
+/// what was spent on it.
 ///
 /// It bounds the time, too: compiling that much takes some seconds.
 #[derive(Debug)]

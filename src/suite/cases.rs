@@ -1,4 +1,5 @@
-//! The cases of a suite: what is always at hand of them, and the rest, which of a large file is read again when it is needed.
+//! The cases of a suite: what is always at hand of them, and the rest, which of a large file is read again when it
+//! is needed.
 
 use std::io;
 use std::sync::Arc;
@@ -155,8 +156,8 @@ fn files_of(case: &Case) -> impl Iterator<Item = &str> {
 }
 
 impl Suite {
-    /// The whole case at a position, with the files that it sends and the answer that is stored for it. Of a large file it is
-    /// read from where it stands, which may wait for a disk.
+    /// The whole case at a position, with the files that it sends and the answer that is stored for it. Of a large
+    /// file it is read from where it stands, which may wait for a disk.
     ///
     /// # Errors
     /// When it cannot be read again.

@@ -1,7 +1,7 @@
 //! The assertions of Agent Test Framework V2.
 //!
-//! What cannot mean anything refuses the file: an unknown type, an unknown key, a missing operand. An operand of the wrong
-//! sort is kept and makes the assertion one that cannot be evaluated, which fails its case.
+//! What cannot mean anything refuses the file: an unknown type, an unknown key, a missing operand. An operand of
+//! the wrong sort is kept and makes the assertion one that cannot be evaluated, which fails its case.
 
 use std::fmt;
 use std::sync::Arc;
@@ -195,8 +195,8 @@ pub enum Scope {
 }
 
 impl Claim {
-    /// What it is about where it stands beside checkpoints. An answer is stored for the end of a dialogue, whatever else is said of
-    /// it.
+    /// What it is about where it stands beside checkpoints. An answer is stored for the end of a dialogue, whatever
+    /// else is said of it.
     #[must_use]
     pub fn scope(&self) -> Scope {
         match &self.kind {
@@ -208,7 +208,8 @@ impl Claim {
         }
     }
 
-    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or tells what differs between long texts.
+    /// Whether judging it takes time that must not be a runtime thread's: it runs patterns, or tells what differs
+    /// between long texts.
     #[must_use]
     pub const fn is_slow(&self) -> bool {
         matches!(self.kind, ClaimKind::Regex(_) | ClaimKind::ToolResult { .. } | ClaimKind::Snapshot { .. })
@@ -274,8 +275,8 @@ const TYPES: &[(&str, &[&str], &[&str])] = &[
 /// Keys that may stand in every assertion.
 const COMMON_KEYS: &[&str] = &["type", "negate", "message", "options"];
 
-/// Reads the assertions of `owner` under one of `names`, of which the first that is given counts; `place` names the owner in
-/// findings.
+/// Reads the assertions of `owner` under one of `names`, of which the first that is given counts; `place` names the
+/// owner in findings.
 pub(super) fn read(reader: &mut Reader<'_>, place: &str, owner: &Json, names: [&str; 2]) -> Vec<Claim> {
     let Some((name, value)) = names.into_iter().find_map(|name| Some((name, given(owner, name)?))) else {
         return Vec::new();
@@ -473,8 +474,8 @@ fn ignored(path: &str) -> Result<JsonPath, String> {
     }
 }
 
-/// What a validator, a simulator or a script is told: an object, with an object as `metadata`. Of anything else they would hear
-/// nothing.
+/// What a validator, a simulator or a script is told: an object, with an object as `metadata`. Of anything else
+/// they would hear nothing.
 ///
 /// # Errors
 /// When it is something else.
@@ -527,8 +528,9 @@ fn tool_called(name: Option<&str>, value: Option<&Json>, times: Times) -> Result
     Ok(ClaimKind::ToolCalled { tools, arguments: arguments.cloned(), times })
 }
 
-/// Whether all patterns in an expected result are patterns: one that is not makes the assertion meaningless, whether it is
-/// reached or not. They are compiled anew where they are used, and take their share of the pool for the time of that.
+/// Whether all patterns in an expected result are patterns: one that is not makes the assertion meaningless,
+/// whether it is reached or not. They are compiled anew where they are used, and take their share of the pool for
+/// the time of that.
 fn check_patterns(result: &Json, pool: &mut Pool) -> Result<(), String> {
     match &result.value {
         Value::String(text) => match text.strip_prefix(PATTERN_PREFIX) {

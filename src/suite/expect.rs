@@ -12,10 +12,10 @@ use super::reader::{Reader, must_be, short};
 use super::template::{JsonTemplate, Template, value_text};
 use crate::json::{Json, Value};
 
-type Read = fn(&mut Reader<'_>, &Place<'_>) -> Option<Assertion>;
+type Read = fn(&mut Reader<'_>, &Field<'_>) -> Option<Assertion>;
 
 /// A field of `expect`, and what stands beside it.
-struct Place<'a> {
+struct Field<'a> {
     key: &'static str,
     value: &'a Json,
     expect: &'a Json,
@@ -79,7 +79,7 @@ pub(super) fn read(reader: &mut Reader<'_>, expect: Option<&Json>) -> Vec<Assert
         }
     }
     let on = FIELDS.iter().filter_map(|(key, off, read)| Some((*key, *read, switched_on(expect, key, *off)?)));
-    on.filter_map(|(key, read, value)| read(reader, &Place { key, value, expect })).collect()
+    on.filter_map(|(key, read, value)| read(reader, &Field { key, value, expect })).collect()
 }
 
 fn is_null(json: &Json) -> bool {
@@ -94,7 +94,7 @@ fn switched_on<'a>(expect: &'a Json, key: &str, off: Off) -> Option<&'a Json> {
     })
 }
 
-impl Place<'_> {
+impl Field<'_> {
     /// A field that is part of another one: nothing of its own beside it, and a skip without it.
     fn without(&self, subject: &'static str, off: Off) -> Option<Assertion> {
         let is_alone = switched_on(self.expect, subject, off).is_none();
@@ -102,8 +102,9 @@ impl Place<'_> {
     }
 }
 
-/// Where a field stands. Places are passed on as what shows them, and become text only in a finding: most fields are fine.
-impl fmt::Display for Place<'_> {
+/// Where a field stands. Places are passed on as what shows them, and become text only in a finding: most fields
+/// are fine.
+impl fmt::Display for Field<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expect.{}", self.key)
     }
@@ -114,7 +115,7 @@ impl Reader<'_> {
         self.error(value.line, field, format!("must be {wanted}, not {}", value.kind()), None);
     }
 
-    fn switch(&mut self, place: &Place<'_>) -> bool {
+    fn switch(&mut self, place: &Field<'_>) -> bool {
         let is_switch = matches!(place.value.value, Value::Bool(_));
         if !is_switch {
             self.must_be(place, place.value, "true or false");
@@ -122,7 +123,7 @@ impl Reader<'_> {
         is_switch
     }
 
-    fn number(&mut self, place: &Place<'_>) -> Option<f64> {
+    fn number(&mut self, place: &Field<'_>) -> Option<f64> {
         let number = place.value.as_f64().filter(|number| number.is_finite());
         if number.is_none() {
             self.must_be(place, place.value, "a number");
@@ -152,23 +153,23 @@ impl Reader<'_> {
 
     fn list<T>(
         &mut self,
-        place: &Place<'_>,
+        place: &Field<'_>,
         element: fn(&mut Self, &dyn fmt::Display, &Json) -> Option<T>,
     ) -> Option<Vec<T>> {
         self.elements(place, place.value, "a list", element)
     }
 
-    fn names(&mut self, place: &Place<'_>) -> Option<Vec<String>> {
+    fn names(&mut self, place: &Field<'_>) -> Option<Vec<String>> {
         self.elements(place, place.value, "a list of texts", Self::name)
     }
 
-    fn templates(&mut self, place: &Place<'_>) -> Option<Vec<Template>> {
+    fn templates(&mut self, place: &Field<'_>) -> Option<Vec<Template>> {
         self.elements(place, place.value, "a list of texts", Self::template)
     }
 
     fn groups<T>(
         &mut self,
-        place: &Place<'_>,
+        place: &Field<'_>,
         element: fn(&mut Self, &dyn fmt::Display, &Json) -> Option<T>,
     ) -> Option<Vec<Vec<T>>> {
         let field = place;
@@ -223,7 +224,7 @@ impl Reader<'_> {
         }
     }
 
-    fn non_empty(&mut self, place: &Place<'_>) -> Option<Assertion> {
+    fn non_empty(&mut self, place: &Field<'_>) -> Option<Assertion> {
         let cop_outs = match switched_on(place.expect, "copOutPhrases", Off::Null) {
             None => Vec::new(),
             Some(value) => self.elements(&"expect.copOutPhrases", value, "a list of texts", Self::name)?,
@@ -231,7 +232,7 @@ impl Reader<'_> {
         self.switch(place).then_some(Assertion::ResponseNonEmpty { cop_outs })
     }
 
-    fn schema_data(&mut self, place: &Place<'_>) -> Option<Assertion> {
+    fn schema_data(&mut self, place: &Field<'_>) -> Option<Assertion> {
         let is_object = matches!(place.value.value, Value::Object(_));
         if !is_object {
             self.must_be(place, place.value, "an object");
@@ -261,7 +262,7 @@ impl Reader<'_> {
         read.into_iter().collect()
     }
 
-    fn tool_params(&mut self, place: &Place<'_>) -> Option<Assertion> {
+    fn tool_params(&mut self, place: &Field<'_>) -> Option<Assertion> {
         self.elements(place, place.value, "a list of objects", Self::tool_param).map(Assertion::ToolParams)
     }
 

@@ -1,8 +1,8 @@
 //! Test files of Agent Test Framework V2: JSON objects one after the other, each a case.
 //!
-//! An object stands on one line or is spread over lines; blank lines and lines that begin with `//` stand between and inside
-//! them. A case is in standard mode, or in dynamic mode if it has a simulator or checkpoints. What is wrong with a case is
-//! told at the line on which its object starts.
+//! An object stands on one line or is spread over lines; blank lines and lines that begin with `//` stand between
+//! and inside them. A case is in standard mode, or in dynamic mode if it has a simulator or checkpoints. What is
+//! wrong with a case is told at the line on which its object starts.
 
 mod messages;
 mod objects;

@@ -44,8 +44,9 @@ use timeout::Timeout;
 
 pub use contract::{file_hash, max_turns as read_max_turns};
 
-/// Model turns of a stubbed case whose `maxTurns` is not set (Eval Runner Contract, "Eval Case Fields"). The contract gives a case
-/// without stubs none; if its author writes one all the same, it holds as far as the agent's model turns can be counted.
+/// Model turns of a stubbed case whose `maxTurns` is not set (Eval Runner Contract, "Eval Case Fields"). The
+/// contract gives a case without stubs none; if its author writes one all the same, it holds as far as the agent's
+/// model turns can be counted.
 pub const DEFAULT_MAX_TURNS: u32 = 5;
 
 /// The cases of one suite file.
@@ -75,8 +76,8 @@ pub struct Suite {
     pub warnings: Vec<Finding>,
     /// What can hardly have been meant, such as `{{ seed:a }}`: a warning, and an error of a strict run.
     pub doubtful: Vec<Finding>,
-    /// Assertions that cannot be evaluated, most often for a pattern that cannot be compiled, with the place. Their cases
-    /// fail, the others run; of patterns only the first few are told.
+    /// Assertions that cannot be evaluated, most often for a pattern that cannot be compiled, with the place. Their
+    /// cases fail, the others run; of patterns only the first few are told.
     pub broken: Vec<Finding>,
 }
 
@@ -121,8 +122,8 @@ impl Suite {
         }
     }
 
-    /// The name of one of its files in a bundle in which the suite itself is called `path`. What lies above the bundle's
-    /// root, or at a place of its own, gets a folder that says so.
+    /// The name of one of its files in a bundle in which the suite itself is called `path`. What lies above the
+    /// bundle's root, or at a place of its own, gets a folder that says so.
     #[must_use]
     pub fn file_beside(path: &str, file: &str) -> String {
         if let Some(file) = file.strip_prefix('/') {
@@ -146,8 +147,8 @@ impl Suite {
         self.broken.iter().chain(&self.doubtful).chain(&self.warnings)
     }
 
-    /// The tokens in the assertions of its cases, each with its case. Only eval files of the contract have some, and those
-    /// are held.
+    /// The tokens in the assertions of its cases, each with its case. Only eval files of the contract have some,
+    /// and those are held.
     pub fn tokens(&self) -> impl Iterator<Item = (&Head, Token)> {
         self.cases.iter().flat_map(|head| {
             let assertions = head.held().map(|case| case.assertions.as_slice()).unwrap_or_default();
@@ -180,7 +181,8 @@ impl Dialect {
 pub struct Defaults {
     /// Who plays the user in dynamic cases.
     pub simulator: Option<String>,
-    /// Cases may send files from outside the folder of their suite. In a bundle that is harmless: there is nothing else.
+    /// Cases may send files from outside the folder of their suite. In a bundle that is harmless: there is nothing
+    /// else.
     pub files_outside: bool,
 }
 
@@ -228,7 +230,8 @@ pub struct Case {
     pub messages: Vec<Message>,
     /// How the case is run.
     pub mode: Mode,
-    /// Most model turns that the agent may take for an answer; `None`: as many as it likes. With stubs there is always a limit.
+    /// Most model turns that the agent may take for an answer; `None`: as many as it likes. With stubs there is
+    /// always a limit.
     pub max_turns: Option<u32>,
     /// What is asserted, in the order of evaluation; for the Eval Runner Contract.
     pub assertions: Vec<Assertion>,
@@ -391,8 +394,8 @@ pub fn parse_among(path: &str, bytes: &[u8], defaults: &Defaults, pool: &mut Poo
     }
 }
 
-/// Like [`parse_among`] for a text that may be larger than memory: of a large file of Agent Test Framework V2 only the heads of the
-/// cases are kept, and a case is read again when it is needed.
+/// Like [`parse_among`] for a text that may be larger than memory: of a large file of Agent Test Framework V2 only
+/// the heads of the cases are kept, and a case is read again when it is needed.
 ///
 /// # Errors
 /// Everything that keeps the file from being run.

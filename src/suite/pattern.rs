@@ -28,9 +28,10 @@ pub const MAX_PATTERN_CHARS: usize = 10_000;
 /// Longest text that is looked at, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
-/// Longest text that is looked at with a pattern that has back-references, in bytes. The engine looks at the clock every
-/// 10,000 steps, and to compare a back-reference is one step however much its group holds: on a text of 64 KiB the
-/// worst pattern is stopped after half a second, on one of this length after some seconds, on longer ones too late.
+/// Longest text that is looked at with a pattern that has back-references, in bytes. The engine looks at the clock
+/// every 10,000 steps, and to compare a back-reference is one step however much its group holds: on a text of 64
+/// KiB the worst pattern is stopped after half a second, on one of this length after some seconds, on longer ones
+/// too late.
 pub const MAX_TEXT_BYTES_REFERRED: usize = 1 << 20;
 
 /// Memory of a runtime: so much for whatever text, and as many bytes more for each byte of it as a greedy loop over the

@@ -1,10 +1,11 @@
 //! RE2 patterns: what Go's `regexp.MatchString` says, in time linear in the text.
 //!
-//! The patterns of the Agent Test Framework are Go's. The `regex` crate comes from the same root and never backtracks
-//! either, but its language differs: `\d`, `\w`, `\s` and `\b` are Unicode's there, classes nest and have operators, some
-//! of its escapes and flags are errors in Go, and Go's lone `{` is an error to it. So a scanner reads a pattern the way
-//! Go's parser does and writes it anew, in the narrow part of the crate's syntax that leaves nothing open. What classes
-//! hold, which letters are the same but for their case, and the automata are the crate's business.
+//! The patterns of the Agent Test Framework are Go's. The `regex` crate comes from the same root and never
+//! backtracks either, but its language differs: `\d`, `\w`, `\s` and `\b` are Unicode's there, classes nest and
+//! have operators, some of its escapes and flags are errors in Go, and Go's lone `{` is an error to it. So a
+//! scanner reads a pattern the way Go's parser does and writes it anew, in the narrow part of the crate's syntax
+//! that leaves nothing open. What classes hold, which letters are the same but for their case, and the automata are
+//! the crate's business.
 //!
 //! Linear time may still be long: a match is stopped after [`CPU_LIMIT`](super::pattern::CPU_LIMIT). It blocks its
 //! thread for up to that, so code that runs on an async runtime calls it on a blocking thread.

@@ -64,8 +64,8 @@ impl std::fmt::Display for Param {
 const ENDINGS: &[&str] = &[".jsonl", ".json", ".ndjson", ".yaml", ".yml", ".ts", ".js", ".txt", ".csv"];
 
 impl Source {
-    /// What a text means, without a look at any disk: something with a slash or a known ending is a file, whatever has no
-    /// prefix either is a message.
+    /// What a text means, without a look at any disk: something with a slash or a known ending is a file, whatever
+    /// has no prefix either is a message.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         for (prefix, is_agent) in [("agents:", true), ("scripts:", false)] {
@@ -98,7 +98,8 @@ fn is_name(text: &str) -> bool {
     text.split('.').all(is_part)
 }
 
-/// Reads what stands behind the question mark as the query of an address. What is no proper percent sequence stays as it is.
+/// Reads what stands behind the question mark as the query of an address. What is no proper percent sequence stays
+/// as it is.
 fn read_params(text: &str) -> Vec<(String, Param)> {
     form_urlencoded::parse(text.as_bytes())
         .map(|(key, value)| (key.into_owned(), Param::read(value.into_owned())))

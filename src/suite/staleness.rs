@@ -1,5 +1,5 @@
-//! Staleness: what an eval file recorded when it was written, against the tools as they are today (Eval Runner Contract,
-//! "Staleness Checks").
+//! Staleness: what an eval file recorded when it was written, against the tools as they are today (Eval Runner
+//! Contract, "Staleness Checks").
 //!
 //! Warnings only: a stale suite is run all the same. What was not recorded, or is not known today, is not compared.
 

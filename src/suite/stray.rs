@@ -1,8 +1,8 @@
 //! Text that looks like a template token and means nothing: `{{ seed:pin }}`, `{{seeds:pin}}`, and `{{seed:pin}}` where
 //! there are no tokens.
 //!
-//! It is compared, or sent, as it stands, so an assertion about it holds of everything or of nothing. That is told when the
-//! file is read; a strict run refuses what can hardly have been meant.
+//! It is compared, or sent, as it stands, so an assertion about it holds of everything or of nothing. That is told
+//! when the file is read; a strict run refuses what can hardly have been meant.
 
 use std::fmt::Write as _;
 
@@ -269,8 +269,8 @@ fn token(source: &str, path: &str) -> String {
     format!("{{{{{source}:{}}}}}", keys.join("."))
 }
 
-/// The source that a name was most likely meant to be: by the rule for misspelt names, but of a name as short as `seed` two
-/// edits leave too little.
+/// The source that a name was most likely meant to be: by the rule for misspelt names, but of a name as short as
+/// `seed` two edits leave too little.
 fn near_source(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     if lower.starts_with("seed") {

@@ -1,9 +1,10 @@
 //! Stubs: what the daemon answers in place of a tool.
 //!
 //! A plain value is the answer. An object whose keys begin with `$` says more: `{"$error": "…"}` fails,
-//! `{"$delayMs": n, "$value": …}` answers later, and `{"$cases": [{"when": {…}, "then": …}], "$default": …}` answers by
-//! argument. A misspelt `$` key is an error, because taken as a plain answer it would hide what its author meant. Other `$` keys,
-//! such as `$schema` or `$ref`, are part of a plain answer: real tools answer with them.
+//! `{"$delayMs": n, "$value": …}` answers later, and `{"$cases": [{"when": {…}, "then": …}], "$default": …}`
+//! answers by argument. A misspelt `$` key is an error, because taken as a plain answer it would hide what its
+//! author meant. Other `$` keys, such as `$schema` or `$ref`, are part of a plain answer: real tools answer with
+//! them.
 
 use std::time::Duration;
 

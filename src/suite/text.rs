@@ -1,7 +1,7 @@
 //! The bytes of a file: held in memory, or read from where they stand whenever they are needed.
 //!
-//! Large files are never held: what a suite needs of them is read again. Who makes a [`Text`] knows what kind of place that
-//! is; here is only that one can read there.
+//! Large files are never held: what a suite needs of them is read again. Who makes a [`Text`] knows what kind of
+//! place that is; here is only that one can read there.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -17,11 +17,11 @@ type ReadAt = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync;
 #[derive(Clone)]
 pub struct Text {
     len: u64,
-    place: Place,
+    place: Storage,
 }
 
 #[derive(Clone)]
-enum Place {
+enum Storage {
     Held(Arc<[u8]>),
     Stored(Arc<ReadAt>),
 }
@@ -29,7 +29,7 @@ enum Place {
 impl Text {
     /// So many bytes that `read_at` reads; they do not change.
     pub fn stored(len: u64, read_at: impl Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self { len, place: Place::Stored(Arc::new(read_at)) }
+        Self { len, place: Storage::Stored(Arc::new(read_at)) }
     }
 
     /// Number of bytes.
@@ -48,8 +48,8 @@ impl Text {
     #[must_use]
     pub fn held(&self) -> Option<&[u8]> {
         match &self.place {
-            Place::Held(bytes) => Some(bytes),
-            Place::Stored(_) => None,
+            Storage::Held(bytes) => Some(bytes),
+            Storage::Stored(_) => None,
         }
     }
 
@@ -68,24 +68,24 @@ impl Text {
 
     /// All bytes, one after the other.
     pub fn reader(&self) -> impl Read + use<> {
-        Reader { text: self.clone(), position: 0 }
+        TextReader { text: self.clone(), position: 0 }
     }
 
     fn read_into(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
         match &self.place {
-            Place::Held(bytes) => {
+            Storage::Held(bytes) => {
                 let from = usize::try_from(start).ok().and_then(|start| bytes.get(start..start + out.len()));
                 out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
                 Ok(())
             }
-            Place::Stored(read_at) => read_at(start, out),
+            Storage::Stored(read_at) => read_at(start, out),
         }
     }
 }
 
 impl From<Vec<u8>> for Text {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { len: bytes.len() as u64, place: Place::Held(bytes.into()) }
+        Self { len: bytes.len() as u64, place: Storage::Held(bytes.into()) }
     }
 }
 
@@ -93,8 +93,8 @@ impl PartialEq for Text {
     /// Stored bytes are the same if they are the same place.
     fn eq(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
-            (Place::Held(one), Place::Held(other)) => one == other,
-            (Place::Stored(one), Place::Stored(other)) => Arc::ptr_eq(one, other),
+            (Storage::Held(one), Storage::Held(other)) => one == other,
+            (Storage::Stored(one), Storage::Stored(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -109,12 +109,12 @@ impl fmt::Debug for Text {
     }
 }
 
-struct Reader {
+struct TextReader {
     text: Text,
     position: u64,
 }
 
-impl Read for Reader {
+impl Read for TextReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.text.len - self.position).unwrap_or(usize::MAX);
         let bytes = left.min(out.len());

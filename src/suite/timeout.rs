@@ -35,8 +35,8 @@ impl Timeout {
 }
 
 impl Timeout {
-    /// A number of milliseconds, as the settings of the Eval Runner Contract have it; `None`: it is not positive, or more than
-    /// [`MAX_TIMEOUT`].
+    /// A number of milliseconds, as the settings of the Eval Runner Contract have it; `None`: it is not positive,
+    /// or more than [`MAX_TIMEOUT`].
     #[must_use]
     pub fn of_millis(millis: f64) -> Option<Self> {
         let duration = Duration::try_from_secs_f64(millis / 1000.0).ok()?;

@@ -109,9 +109,9 @@ impl Exporters {
     /// # Errors
     /// When something that is asked for makes no sense.
     pub fn new(otlp: &Otlp) -> Result<Self, TelemetryError> {
-        let spans = Place::of(Signal::Traces, otlp, true)?;
-        let logs = Place::of(Signal::Logs, otlp, otlp.logs)?;
-        let metrics = Place::of(Signal::Metrics, otlp, otlp.metrics)?;
+        let spans = Route::of(Signal::Traces, otlp, true)?;
+        let logs = Route::of(Signal::Logs, otlp, otlp.logs)?;
+        let metrics = Route::of(Signal::Metrics, otlp, otlp.metrics)?;
         let bad = |error: opentelemetry_otlp::ExporterBuildError| TelemetryError(error.to_string());
         Ok(Self {
             timeout: Signal::Traces.timeout(),
@@ -141,7 +141,7 @@ impl Exporters {
 }
 
 /// Where a signal goes, and how.
-struct Place<'a> {
+struct Route<'a> {
     signal: Signal,
     headers: BTreeMap<String, String>,
     protocol: Protocol,
@@ -150,7 +150,7 @@ struct Place<'a> {
     is_secure: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Route<'a> {
     /// `None`: the signal is not exported. `wanted` says whether the common address is meant for it, too.
     fn of(signal: Signal, otlp: &'a Otlp, wanted: bool) -> Result<Option<Self>, TelemetryError> {
         if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {

@@ -1,7 +1,7 @@
 //! Sends spans to a receiver, without ever holding up a run: what does not fit the queue is dropped, and counted.
 //!
-//! One task makes spans and sends them; what waits are the events that become spans. A receiver that fails is tried again after
-//! pauses that grow; meanwhile the queue fills, and hardly any spans are made that nobody takes.
+//! One task makes spans and sends them; what waits are the events that become spans. A receiver that fails is tried
+//! again after pauses that grow; meanwhile the queue fills, and hardly any spans are made that nobody takes.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ const WAITING_SPANS: usize = 4_096;
 pub const AHEAD: usize = 512;
 /// Most bytes of what waits, about.
 const WAITING_BYTES: usize = 32 << 20;
-/// Most bytes of events that wait for each span that they become. Those that take more become spans at once, which take less: an answer
-/// may be large, and its span holds little of it.
+/// Most bytes of events that wait for each span that they become. Those that take more become spans at once, which
+/// take less: an answer may be large, and its span holds little of it.
 const SHARE: usize = WAITING_BYTES / WAITING_SPANS;
 /// Most groups of spans that wait.
 const WAITING: usize = 4_096;
@@ -37,8 +37,8 @@ const WAITING: usize = 4_096;
 const BATCH: usize = 512;
 /// Most bytes of one export, about: receivers take 4 MiB.
 const BATCH_BYTES: usize = 2 << 20;
-/// Most spans of an export to a receiver that failed: each is written anew for every try, may be what it does not take, and it may
-/// just be slow.
+/// Most spans of an export to a receiver that failed: each is written anew for every try, may be what it does not
+/// take, and it may just be slow.
 const PROBE: usize = 32;
 /// How long a batch waits for more.
 const LINGER: Duration = Duration::from_millis(200);
@@ -159,7 +159,8 @@ impl Exporter {
         }
     }
 
-    /// Waits until everything that was taken is sent or dropped, for [`FLUSH`] at most; what is not by then stays in the queue.
+    /// Waits until everything that was taken is sent or dropped, for [`FLUSH`] at most; what is not by then stays
+    /// in the queue.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         self.shared.wanted.notify_one();
@@ -282,8 +283,8 @@ impl Sender {
         }
     }
 
-    /// Sends spans, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a receiver that
-    /// fails has had its last try.
+    /// Sends spans, as many at a time as fit; those that failed [`TRIES`] times are lost. When the daemon ends, a
+    /// receiver that fails has had its last try.
     async fn send(&mut self, mut spans: Vec<SpanData>) {
         let mut tries = 0;
         while !spans.is_empty() {

@@ -169,7 +169,7 @@ mod tests {
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Status, status::StatusCode};
 
     use super::*;
-    use crate::conversation::{Arguments, JsonText, Payload, ToolCall, ToolOutcome};
+    use crate::conversation::{Arguments, JsonText, MaybeJson, ToolCall, ToolOutcome};
 
     fn attributes(pairs: &[(&str, any_value::Value)]) -> Vec<KeyValue> {
         let attribute = |(key, value): &(&str, any_value::Value)| KeyValue {
@@ -207,8 +207,8 @@ mod tests {
         seen_in(span).expect("it has ids").tool
     }
 
-    fn json(text: &str) -> Payload {
-        Payload::Json(JsonText::new(text).expect("JSON"))
+    fn json(text: &str) -> MaybeJson {
+        MaybeJson::Json(JsonText::new(text).expect("JSON"))
     }
 
     #[test]
@@ -270,20 +270,21 @@ mod tests {
         let Some(call) = call(span) else { return "no call".to_owned() };
         let arguments = match call.params {
             Arguments::None => "none".to_owned(),
-            Arguments::Given(Payload::Json(text)) => text.as_str().to_owned(),
-            Arguments::Given(Payload::Malformed(text)) => format!("malformed {text}"),
+            Arguments::Given(MaybeJson::Json(text)) => text.as_str().to_owned(),
+            Arguments::Given(MaybeJson::Malformed(text)) => format!("malformed {text}"),
             Arguments::Unknown(why) => format!("? {why}"),
         };
         let outcome = match call.outcome {
-            Some(ToolOutcome::Result(Some(Payload::Json(text)))) => text.as_str().to_owned(),
+            Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => text.as_str().to_owned(),
             Some(ToolOutcome::Error(fault)) => format!("failed: {}", fault.message),
             _ => "?".to_owned(),
         };
         format!("{} {:?} {arguments} -> {outcome}", call.name, call.call_id)
     }
 
-    /// What instrumentations write of a tool call, as their sources have it: ADK 2.13, `openinference-instrumentation-google-adk` 1.0,
-    /// `-openai-agents` 2.6, `-crewai` 1.1, `-smolagents` 0.1, `-llama-index` 4.6, `-agno` 1.0, the AI SDK 6 and `@ai-sdk/otel` 1.0.
+    /// What instrumentations write of a tool call, as their sources have it: ADK 2.13,
+    /// `openinference-instrumentation-google-adk` 1.0, `-openai-agents` 2.6, `-crewai` 1.1, `-smolagents` 0.1,
+    /// `-llama-index` 4.6, `-agno` 1.0, the AI SDK 6 and `@ai-sdk/otel` 1.0.
     #[test]
     fn what_instrumentations_write() {
         const SCHEMA: &str = r#"{"properties": {"city": {"title": "City", "type": "string"}}, "required": ["city"], "title": "args", "type": "object"}"#;
@@ -434,7 +435,8 @@ mod tests {
         assert_eq!(message(plain), "Some(Result(None))");
     }
 
-    /// What instrumentations send in one request is read, at its largest; what would become a hundred times as large is not.
+    /// What instrumentations send in one request is read, at its largest; what would become a hundred times as
+    /// large is not.
     #[test]
     fn requests_that_would_become_too_large_are_refused() {
         let request = |spans: Vec<Span>| {
@@ -478,7 +480,7 @@ mod tests {
         let large = string(&format!("[{}]", "1,".repeat(1 << 20)));
         let pairs = [kind, name, ("gen_ai.tool.call.arguments", deep), ("gen_ai.tool.call.result", large)];
         let tool = call(Span { end_time_unix_nano: 0, ..span("t", &pairs) }).expect("it is one");
-        assert!(matches!(tool.params, Arguments::Given(Payload::Json(_))), "{:?}", tool.params);
+        assert!(matches!(tool.params, Arguments::Given(MaybeJson::Json(_))), "{:?}", tool.params);
         assert_eq!(tool.duration, None, "it did not end before it began");
     }
 }

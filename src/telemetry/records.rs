@@ -1,7 +1,8 @@
-//! Events of spans as log records, which is what the conventions want them to be: evaluations, and content in structure.
+//! Events of spans as log records, which is what the conventions want them to be: evaluations, and content in
+//! structure.
 //!
-//! They follow the spans that a receiver took, on a way of their own: a receiver of logs that is slow or down holds up no span. What
-//! has no room is dropped, and counted.
+//! They follow the spans that a receiver took, on a way of their own: a receiver of logs that is slow or down holds
+//! up no span. What has no room is dropped, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,8 +32,8 @@ const EXPORT: usize = 1_000;
 const EXPORT_BYTES: usize = 1 << 20;
 /// How long records are gathered for exports that are not full.
 const GATHERING: Duration = Duration::from_millis(200);
-/// How deep content is told as values, and most values of an attribute; what goes beyond is told as text. Receivers read 100
-/// messages inside of each other, and an object is three.
+/// How deep content is told as values, and most values of an attribute; what goes beyond is told as text. Receivers
+/// read 100 messages inside of each other, and an object is three.
 const MAX_DEPTH: usize = 20;
 const MAX_VALUES: usize = 4_096;
 

@@ -1,8 +1,8 @@
 //! Every name that leaves the daemon as telemetry.
 //!
-//! The `gen_ai.*` names are those of OpenTelemetry's GenAI conventions, which are all still in development and move: who changes
-//! one here changes what people's dashboards look for. Where two states of them differ, [`Conventions`] decides. Names that
-//! begin with `forge.` are ours.
+//! The `gen_ai.*` names are those of OpenTelemetry's GenAI conventions, which are all still in development and
+//! move: who changes one here changes what people's dashboards look for. Where two states of them differ,
+//! [`Conventions`] decides. Names that begin with `forge.` are ours.
 
 /// A state of the GenAI conventions.
 ///
@@ -262,7 +262,8 @@ pub const METRIC_RUN_WAIT: &str = "forge.run.wait.duration";
 pub const METRIC_CASES: &str = "forge.case.count";
 /// Time that cases took.
 pub const METRIC_CASE_DURATION: &str = "forge.case.duration";
-/// Time that calls took. The conventions have such a metric on the agent's own side only, `gen_ai.invoke_agent.duration`.
+/// Time that calls took. The conventions have such a metric on the agent's own side only,
+/// `gen_ai.invoke_agent.duration`.
 pub const METRIC_CALL_DURATION: &str = "gen_ai.client.invoke_agent.duration";
 /// Time until events were stored.
 pub const METRIC_STORE_DURATION: &str = "forge.store.write.duration";

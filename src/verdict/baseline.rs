@@ -234,8 +234,8 @@ impl Baseline {
     }
 }
 
-/// What an execution in a result says about the agent, see [`super::CaseResult::tally`]. Results of other programs say only whether
-/// it passed.
+/// What an execution in a result says about the agent, see [`super::CaseResult::tally`]. Results of other programs
+/// say only whether it passed.
 fn tally(case: &Json, passed: Option<bool>) -> Tally {
     let word = |json: &Json, key: &str| json.get(key).and_then(Json::as_str).map(str::to_owned);
     let is_agents = |json: &Json| word(json, "blame").is_none_or(|blame| blame == Blame::Agent.name());

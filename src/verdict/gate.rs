@@ -1,7 +1,8 @@
-//! What a run has to reach besides, or instead of, each case passing: rates over repetitions, and no drop against a baseline.
+//! What a run has to reach besides, or instead of, each case passing: rates over repetitions, and no drop against a
+//! baseline.
 //!
-//! Where a gate is set, it decides. A case that fails now and then is no failure of the run then, and one that cannot be judged
-//! stays trouble. A comparison that too little speaks for is none: it says so, and does not pass.
+//! Where a gate is set, it decides. A case that fails now and then is no failure of the run then, and one that
+//! cannot be judged stays trouble. A comparison that too little speaks for is none: it says so, and does not pass.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -132,7 +133,8 @@ pub struct CaseTally {
     pub open: u32,
     /// The same case in the baseline.
     pub before: Option<Tally>,
-    /// Repetitions that failed, and somebody else than the agent is to blame: they are in no rate, and no success either.
+    /// Repetitions that failed, and somebody else than the agent is to blame: they are in no rate, and no success
+    /// either.
     pub faults: u32,
 }
 
@@ -268,8 +270,8 @@ pub struct GateResult {
 }
 
 impl GateResult {
-    /// The same of a run that met trouble, in words: it was not passed, whatever its rates are, and what counts as passed when too little is
-    /// known is no word for that.
+    /// The same of a run that met trouble, in words: it was not passed, whatever its rates are, and what counts as
+    /// passed when too little is known is no word for that.
     #[must_use]
     pub fn beside(mut self, trouble: &str) -> Self {
         if self.passage != Passage::Failed {
@@ -374,12 +376,13 @@ fn judge_guessed(gate: &Gate, cases: &[CaseTally], guess: Guess) -> GateResult {
     GateResult { passage, counts_as, reasons: [failed, unknown].concat(), tally, comparison, suites, left_out: 0 }
 }
 
-/// Compares the whole with the baseline, and each suite of several with its own: one that rises must not make up for one that
-/// falls, and a large one must not hide a small one.
+/// Compares the whole with the baseline, and each suite of several with its own: one that rises must not make up
+/// for one that falls, and a large one must not hide a small one.
 ///
-/// Whether a drop of the size that matters would have shown is asked of the whole: small suites could hardly ever say so. A suite
-/// that fell by more than may be lost has to be looked at all the same: it regressed, or nobody can tell. As the question is
-/// put as often as there are suites, their chances are multiplied by that number (Bonferroni's correction).
+/// Whether a drop of the size that matters would have shown is asked of the whole: small suites could hardly ever
+/// say so. A suite that fell by more than may be lost has to be looked at all the same: it regressed, or nobody can
+/// tell. As the question is put as often as there are suites, their chances are multiplied by that number
+/// (Bonferroni's correction).
 fn compare_all(
     cases: &[CaseTally],
     now: impl Fn(&CaseTally) -> Tally,
@@ -430,7 +433,8 @@ fn compare_all(
     (whole, compared)
 }
 
-/// What a comparison means for the gate, in words. `suite`: empty for the whole; `times`: how many comparisons there are.
+/// What a comparison means for the gate, in words. `suite`: empty for the whole; `times`: how many comparisons
+/// there are.
 fn told(
     suite: &str,
     compared: &RateComparison,
@@ -474,7 +478,8 @@ fn is_larger_drop(before: Tally, now: Tally, most: Rate) -> bool {
     drop * i128::from(MILLION) > i128::from(most.millionths()) * b * n
 }
 
-/// Compares cases that both runs judged. `times`: how many such comparisons there are; `None`: no case was judged in both.
+/// Compares cases that both runs judged. `times`: how many such comparisons there are; `None`: no case was judged
+/// in both.
 fn compare(pairs: &[Pair], most: Rate, times: u32) -> Option<RateComparison> {
     let (mut before, mut now) = (Tally::default(), Tally::default());
     for (then, today) in pairs {
@@ -526,8 +531,8 @@ fn part(counted: u32, most: Rate) -> u32 {
     u32::try_from(part.max(1)).unwrap_or(u32::MAX)
 }
 
-/// How many times as many executions would be enough to see a drop in one of so many comparisons, if the baseline had them too.
-/// `None`: very many.
+/// How many times as many executions would be enough to see a drop in one of so many comparisons, if the baseline
+/// had them too. `None`: very many.
 fn enough(compared: &RateComparison, most: Rate, comparisons: u32) -> Option<u32> {
     let RateComparison { before, now, .. } = compared;
     [2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100].into_iter().find(|times| {

@@ -183,8 +183,8 @@ pub struct AssertionResult {
     pub outcome: Outcome,
     /// Why it does not hold, was skipped or could not be evaluated; empty when it holds.
     pub reason: String,
-    /// What was there in place of what was wanted, for people: the nearest part of the answer, the calls of the tool, the code
-    /// points in which two texts differ that look the same. Empty: the reason says it all.
+    /// What was there in place of what was wanted, for people: the nearest part of the answer, the calls of the
+    /// tool, the code points in which two texts differ that look the same. Empty: the reason says it all.
     pub hint: String,
     /// Template tokens in it that lead nowhere, as written.
     pub unresolved_tokens: Vec<String>,
@@ -202,8 +202,8 @@ pub struct AssertionResult {
 pub struct Opinion {
     /// How well the answer does, from 0 to 1: the mean of the votes that say so. `None`: no vote does.
     pub score: Option<f64>,
-    /// The replies as they came, one a vote, in order: JSON text of a `Validator`, or whatever a plain agent said. Long ones
-    /// are cut.
+    /// The replies as they came, one a vote, in order: JSON text of a `Validator`, or whatever a plain agent said.
+    /// Long ones are cut.
     pub replies: Vec<String>,
     /// Votes that were asked for and given.
     pub votes: u32,
@@ -237,8 +237,8 @@ pub struct CheckpointResult {
     pub reached_at_turn: Option<u32>,
     /// Whether the dialogue fails without it.
     pub required: bool,
-    /// What came of its assertions when they were looked at last: in the turn in which it was reached, or in the last one in
-    /// which it could be. Empty: they were never looked at.
+    /// What came of its assertions when they were looked at last: in the turn in which it was reached, or in the
+    /// last one in which it could be. Empty: they were never looked at.
     pub assertions: Vec<AssertionResult>,
 }
 
@@ -285,8 +285,8 @@ pub struct CaseResult {
     pub blame: Option<Blame>,
     /// The error text of the contract; `None` when the case passed.
     pub error: Option<String>,
-    /// What was there in place of what was wanted, or what was waited for when the time was up, for people. `None`: the error says
-    /// it all.
+    /// What was there in place of what was wanted, or what was waited for when the time was up, for people. `None`:
+    /// the error says it all.
     pub hint: Option<String>,
     /// The assertion that failed or could not be evaluated.
     pub failed_assertion: Option<String>,
@@ -306,8 +306,8 @@ pub struct CaseResult {
     pub checkpoints: Vec<CheckpointResult>,
     /// Number of messages that the case itself sends.
     pub messages_count: u32,
-    /// The last of them, as logs [keep](crate::conversation::kept) them. Empty: it is a dialogue, whose turns say it, it was not sent,
-    /// or the log is of an earlier version.
+    /// The last of them, as logs [keep](crate::conversation::kept) them. Empty: it is a dialogue, whose turns say
+    /// it, it was not sent, or the log is of an earlier version.
     pub messages: Vec<Message>,
     /// The attempts before this one, in order.
     pub earlier: Vec<Attempt>,
@@ -372,8 +372,8 @@ impl CaseResult {
         Self::without_assertions(Outcome::Skipped, cause, blame, error, Transcript::default())
     }
 
-    /// A case that was not run, or not to its end, because another one did not pass and the run is to fail fast. That is
-    /// what was asked for, so it is no trouble.
+    /// A case that was not run, or not to its end, because another one did not pass and the run is to fail fast.
+    /// That is what was asked for, so it is no trouble.
     #[must_use]
     pub fn passed_over(transcript: Transcript) -> Self {
         let error = "not run: another case did not pass (--fail-fast)";
@@ -407,15 +407,15 @@ impl CaseResult {
         }
     }
 
-    /// Whether it passed only after it had failed: the agent answers now so, now otherwise. An earlier attempt that could
-    /// not be judged says nothing about the agent.
+    /// Whether it passed only after it had failed: the agent answers now so, now otherwise. An earlier attempt that
+    /// could not be judged says nothing about the agent.
     #[must_use]
     pub fn is_flaky(&self) -> bool {
         self.outcome == Outcome::Passed && self.earlier.iter().any(|attempt| attempt.outcome == Outcome::Failed)
     }
 
-    /// What it says about the agent, as the one execution that it is: what came of the first attempt that was judged. An attempt that
-    /// was made because one had failed must not make up for it.
+    /// What it says about the agent, as the one execution that it is: what came of the first attempt that was
+    /// judged. An attempt that was made because one had failed must not make up for it.
     #[must_use]
     pub fn tally(&self) -> Tally {
         if self.replayed {
@@ -431,8 +431,8 @@ impl CaseResult {
         first.unwrap_or(Tally { uncounted: 1, ..Tally::default() })
     }
 
-    /// The assertion that keeps the case from passing: the first that failed, else the first that could not be evaluated. A failed
-    /// one is a fact, whatever else could not be evaluated.
+    /// The assertion that keeps the case from passing: the first that failed, else the first that could not be
+    /// evaluated. A failed one is a fact, whatever else could not be evaluated.
     #[must_use]
     pub fn bad_assertion(&self) -> Option<&AssertionResult> {
         let first = |outcome| self.assertions.iter().find(|assertion| assertion.outcome == outcome);

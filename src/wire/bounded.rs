@@ -1,5 +1,5 @@
-//! What messages become when they are read: an empty message of two bytes takes a hundred and more. So a large message that holds very
-//! many is refused before anything is made of it, whatever its bytes say.
+//! What messages become when they are read: an empty message of two bytes takes a hundred and more. So a large
+//! message that holds very many is refused before anything is made of it, whatever its bytes say.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -223,8 +223,8 @@ static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
     all
 });
 
-/// Texts of requests that may be longer than [`REQUEST_TEXT_BYTES`], by the names of their fields: what people write, and what has a limit
-/// of its own. They name nothing that is looked for.
+/// Texts of requests that may be longer than [`REQUEST_TEXT_BYTES`], by the names of their fields: what people
+/// write, and what has a limit of its own. They name nothing that is looked for.
 const LONG_TEXTS: [&str; 7] = ["case_patterns", "reason", "focus", "trace_url", "traceparent", "tracestate", "baggage"];
 
 /// Why a text of a request is not taken.
@@ -292,8 +292,8 @@ static OURS: LazyLock<(Schema, HashMap<String, usize>)> = LazyLock::new(|| {
     Schema::of_files(&files)
 });
 
-/// The place of a message in [`OURS`], if it may come from somebody who means harm. What a daemon answers to its own client is no
-/// such thing, and its logs hold what agents were allowed to say.
+/// The place of a message in [`OURS`], if it may come from somebody who means harm. What a daemon answers to its
+/// own client is no such thing, and its logs hold what agents were allowed to say.
 fn place_of<M: Name>() -> Option<usize> {
     let is_hostile = M::PACKAGE == "forge.agent.v1" || M::NAME.ends_with("Request");
     is_hostile.then(|| OURS.1.get(&M::full_name()).copied()).flatten()
@@ -433,7 +433,8 @@ mod tests {
 
     #[test]
     fn what_would_become_too_large_is_refused() {
-        // Long texts, some thousand parts, and long lists are what agents say; hundreds of thousands of empty ones are not.
+        // Long texts, some thousand parts, and long lists are what agents say; hundreds of thousands of empty ones
+        // are not.
         assert_eq!(weigh(&answer(1, &"x".repeat(8 << 20))), Ok(()));
         assert_eq!(weigh(&answer(20_000, "a piece of an answer")), Ok(()));
         assert_eq!(weigh(&numbers(300_000)), Ok(()));
@@ -460,8 +461,8 @@ mod tests {
         assert_eq!(weigh(&request), Ok(()));
     }
 
-    /// Readers go on behind the end of a message that holds a longer one, and say that it is malformed when they have made everything of
-    /// it.
+    /// Readers go on behind the end of a message that holds a longer one, and say that it is malformed when they
+    /// have made everything of it.
     #[test]
     fn what_is_malformed_is_not_read() {
         let place = place_of::<pb::InvokeResponse>().expect("it is known");

@@ -11,7 +11,7 @@ use super::value::{
 };
 use crate::conversation::{
     AgentCard, AgentEvent, AgentEventKind, Arguments, Blob, CancelReason, Content, Description, FinishReason, Finished,
-    INLINE_BYTES, Invocation, Message, ModelTurn, Part, Payload, Role, Source, ToolCall, ToolMode, ToolOutcome,
+    INLINE_BYTES, Invocation, MaybeJson, Message, ModelTurn, Part, Role, Source, ToolCall, ToolMode, ToolOutcome,
     ToolSpec, large_contents,
 };
 use crate::json::Json;
@@ -208,8 +208,8 @@ pub fn message_from_proto(message: pb::Message) -> Message {
         pb::part::Content::Text(text) => Some(Part::Text(text)),
         pb::part::Content::Reasoning(text) => Some(Part::Reasoning(text)),
         pb::part::Content::Data(json) => match json_from_proto(Some(json))? {
-            Payload::Json(text) => Some(Part::Data(text)),
-            Payload::Malformed(_) => None,
+            MaybeJson::Json(text) => Some(Part::Data(text)),
+            MaybeJson::Malformed(_) => None,
         },
         pb::part::Content::Blob(blob) => match blob.source? {
             pb::blob::Source::Uri(uri) => Some(Part::Blob(Blob {
@@ -450,8 +450,8 @@ pub fn capture_to_proto(
 pub fn capture_from_proto(answer: pb::CaptureResponse) -> Result<(Option<Json>, BTreeMap<String, String>), WireError> {
     let data = match json_from_proto(answer.data) {
         None => None,
-        Some(Payload::Json(text)) => Some(text.parse()),
-        Some(Payload::Malformed(_)) => return Err(WireError::new("capture.data", "is no JSON")),
+        Some(MaybeJson::Json(text)) => Some(text.parse()),
+        Some(MaybeJson::Malformed(_)) => return Err(WireError::new("capture.data", "is no JSON")),
     };
     let unresolved = answer.unresolved.into_iter().map(|(path, fault)| (path, shorten(&fault.message)));
     Ok((data, unresolved.collect()))
@@ -555,8 +555,8 @@ pub fn card_from_proto(card: pb::AgentCard) -> AgentCard {
         kind: shorten(&tool.r#type),
         description: tool.description,
         input_schema: match json_from_proto(tool.input_schema) {
-            Some(Payload::Json(text)) => Some(text),
-            Some(Payload::Malformed(_)) | None => None,
+            Some(MaybeJson::Json(text)) => Some(text),
+            Some(MaybeJson::Malformed(_)) | None => None,
         },
     });
     AgentCard {

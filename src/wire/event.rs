@@ -147,7 +147,8 @@ fn mode_from_proto(name: &str) -> Result<ModeKind, WireError> {
     ModeKind::named(name).ok_or_else(unknown)
 }
 
-/// A call as a span showed it. Logs of earlier versions do not say that its arguments are not known; no span says that there are none.
+/// A call as a span showed it. Logs of earlier versions do not say that its arguments are not known; no span says
+/// that there are none.
 fn seen_call_from_proto(record: ToolCallRecord) -> Result<ToolCall, WireError> {
     let call = tool_call_from_proto(record)?;
     Ok(match call.params {
@@ -347,8 +348,8 @@ mod tests {
 
     use super::*;
     use crate::conversation::{
-        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, Message, ModelTurn,
-        Part, Payload as Args, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
+        AgentCard, AgentEvent, AgentEventKind, Cost, Fault, FaultOrigin, FinishReason, Finished, MaybeJson, Message,
+        ModelTurn, Part, Role, ToolCall, ToolMode, ToolOutcome, ToolSpec, Transcript, Usage,
     };
     use crate::event::{Run, State, SuiteInfo};
     use crate::plan::RunSpec;
@@ -488,7 +489,7 @@ mod tests {
         ToolCall {
             call_id: "1".to_owned(),
             name: "t".to_owned(),
-            params: Arguments::Given(Args::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
+            params: Arguments::Given(MaybeJson::Json(json(r#"{"b":1.0, "a":9007199254740993}"#))),
             duration: outcome.is_some().then_some(Duration::from_micros(1)),
             outcome,
             turn: 2,
@@ -666,7 +667,7 @@ mod tests {
             }),
             agent(AgentEventKind::ToolFinished {
                 call_id: "1".to_owned(),
-                outcome: Some(ToolOutcome::Result(Some(Args::Malformed("{".to_owned())))),
+                outcome: Some(ToolOutcome::Result(Some(MaybeJson::Malformed("{".to_owned())))),
                 duration: None,
             }),
             agent(AgentEventKind::ModelTurn(ModelTurn {

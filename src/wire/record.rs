@@ -98,7 +98,8 @@ impl Kind {
     }
 }
 
-/// Fields of a verdict that take room and count in no sum: calls, warnings, answer, tokens, turns, checkpoints, console and commentary.
+/// Fields of a verdict that take room and count in no sum: calls, warnings, answer, tokens, turns, checkpoints,
+/// console and commentary.
 const UNCOUNTED: [u32; 8] = [4, 9, 13, 17, 21, 22, 25, 27];
 
 /// An event of a log: `RunEvent` of the protocol, as bytes.

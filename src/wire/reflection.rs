@@ -10,8 +10,9 @@ pub const REFLECTION: &str = v1::server_reflection_server::SERVICE_NAME;
 /// Reflection for older clients.
 pub const REFLECTION_ALPHA: &str = v1alpha::server_reflection_server::SERVICE_NAME;
 
-/// Reflection that lists these services, which must be all that are served on the port, and no other. Without a list it would name
-/// everything of which it knows the description, and the protocol describes many services that somebody else serves.
+/// Reflection that lists these services, which must be all that are served on the port, and no other. Without a
+/// list it would name everything of which it knows the description, and the protocol describes many services that
+/// somebody else serves.
 #[must_use]
 pub fn reflection(served: &[&str]) -> Builder<'static> {
     let known = Builder::configure()

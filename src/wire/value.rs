@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::agent as pb;
-use crate::conversation::{Cost, Fault, FaultOrigin, JsonText, Payload, Usage};
+use crate::conversation::{Cost, Fault, FaultOrigin, JsonText, MaybeJson, Usage};
 use crate::json::write_string;
 
 /// Longest error text that is kept, in characters; the rest is counted.
@@ -73,22 +73,22 @@ pub fn json_to_proto(json: &JsonText) -> pb::Json {
     pb::Json { form: Some(pb::json::Form::Raw(json.as_str().as_bytes().to_vec())) }
 }
 
-pub(super) fn payload_to_proto(payload: &Payload) -> pb::Json {
+pub(super) fn payload_to_proto(payload: &MaybeJson) -> pb::Json {
     match payload {
-        Payload::Json(json) => json_to_proto(json),
-        Payload::Malformed(text) => pb::Json { form: Some(pb::json::Form::Malformed(text.as_bytes().to_vec())) },
+        MaybeJson::Json(json) => json_to_proto(json),
+        MaybeJson::Malformed(text) => pb::Json { form: Some(pb::json::Form::Malformed(text.as_bytes().to_vec())) },
     }
 }
 
 /// A result that is not reported is a message without a form.
-pub(super) fn result_to_proto(result: Option<&Payload>) -> pb::Json {
+pub(super) fn result_to_proto(result: Option<&MaybeJson>) -> pb::Json {
     result.map_or_else(pb::Json::default, payload_to_proto)
 }
 
 /// Reads JSON; unset, without a form or with empty `raw` it is undefined. What claims to be JSON and is not counts as
 /// malformed.
 #[must_use]
-pub fn json_from_proto(json: Option<pb::Json>) -> Option<Payload> {
+pub fn json_from_proto(json: Option<pb::Json>) -> Option<MaybeJson> {
     let text = match json?.form? {
         pb::json::Form::Raw(bytes) if bytes.is_empty() => return None,
         pb::json::Form::Raw(bytes) => String::from_utf8(bytes),
@@ -98,12 +98,12 @@ pub fn json_from_proto(json: Option<pb::Json>) -> Option<Payload> {
             Ok(text)
         }
         pb::json::Form::Malformed(bytes) => {
-            return Some(Payload::Malformed(String::from_utf8_lossy(&bytes).into_owned()));
+            return Some(MaybeJson::Malformed(String::from_utf8_lossy(&bytes).into_owned()));
         }
     };
     Some(match text {
-        Ok(text) => JsonText::new(text.as_str()).map_or(Payload::Malformed(text), Payload::Json),
-        Err(error) => Payload::Malformed(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Ok(text) => JsonText::new(text.as_str()).map_or(MaybeJson::Malformed(text), MaybeJson::Json),
+        Err(error) => MaybeJson::Malformed(String::from_utf8_lossy(error.as_bytes()).into_owned()),
     })
 }
 

@@ -1,7 +1,7 @@
 //! `WatchRunResponse`, whose events are passed on as they lie in the log.
 //!
-//! This is the type of that message in place of a generated one: to build events for every watcher, only to write them as
-//! the same bytes again, is most of what a watched run would cost.
+//! This is the type of that message in place of a generated one: to build events for every watcher, only to write
+//! them as the same bytes again, is most of what a watched run would cost.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, bytes as field, message, skip_field};

@@ -1,4 +1,5 @@
-//! Files that cases send: packed by the client, checked by hash, small ones inside the message and large ones in pieces.
+//! Files that cases send: packed by the client, checked by hash, small ones inside the message and large ones in
+//! pieces.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! A daemon that is killed again and again while a run goes on: nothing is lost, nothing is run twice, and whoever follows the
-//! run sees what he would have seen without that.
+//! A daemon that is killed again and again while a run goes on: nothing is lost, nothing is run twice, and whoever
+//! follows the run sees what he would have seen without that.
 //!
 //! `make chaos` does it at length: FORGE_CHAOS_KILLS and FORGE_CHAOS_CASES say how often, and how many cases there are.
 

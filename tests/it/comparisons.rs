@@ -1,4 +1,5 @@
-//! What is told of a comparison that failed, and of time that ran out: what was there, in the console and in every report.
+//! What is told of a comparison that failed, and of time that ran out: what was there, in the console and in every
+//! report.
 
 use serde_json::Value;
 
@@ -36,7 +37,8 @@ fn lines(place: &Place, assertions: &[&str]) {
     place.write("s.jsonl", &cases.join("\n"));
 }
 
-/// The error of the contract stays as its document words it; what was there is told beside it, wherever the error is shown.
+/// The error of the contract stays as its document words it; what was there is told beside it, wherever the error
+/// is shown.
 #[test]
 fn a_failed_comparison_shows_what_was_there() {
     let place = Place::new();

@@ -31,8 +31,8 @@ fn contract_case(id: &str, expect: &str) -> String {
     format!(r#"{{"id": "{id}", "input": {{"message": "Read me my PIN"}}, "expect": {expect}}}"#)
 }
 
-/// Text that looks like a template and is none checks nothing: it is told with its place and its spelling, and a strict run
-/// is refused before anything is sent.
+/// Text that looks like a template and is none checks nothing: it is told with its place and its spelling, and a
+/// strict run is refused before anything is sent.
 #[test]
 fn what_looks_like_a_template() {
     let place = Place::new();
@@ -254,7 +254,8 @@ fn where_the_registry_is() {
     assert!(missing.stderr.contains("\n  nope.ts: there is no such tool registry"), "{}", missing.stderr);
 }
 
-/// A folder tells what it did not run: names that are nearly right, files with cases that have no such name, linked folders.
+/// A folder tells what it did not run: names that are nearly right, files with cases that have no such name, linked
+/// folders.
 #[test]
 fn what_a_folder_does_not_run() {
     let place = Place::new();
@@ -452,8 +453,8 @@ fn paths_that_are_no_addresses() {
     );
 }
 
-/// The examples of the documents, with `yao agent test` and `node lib/index.js run` read as `forgectl run`, in a project whose
-/// settings say where the agents are.
+/// The examples of the documents, with `yao agent test` and `node lib/index.js run` read as `forgectl run`, in a
+/// project whose settings say where the agents are.
 #[test]
 fn examples_of_the_documents() {
     let place = Place::new();

@@ -371,8 +371,8 @@ async fn statuses_that_are_odd_are_the_agents() {
     }
 }
 
-/// An agent that is there and says nothing: only so many clients may wait for it at a time, and its labels are as short as those of
-/// runs.
+/// An agent that is there and says nothing: only so many clients may wait for it at a time, and its labels are as
+/// short as those of runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn asking_agents_has_an_end() {
     use pb::agent_registry_service_client::AgentRegistryServiceClient;

@@ -446,7 +446,8 @@ impl Setup {
     }
 }
 
-/// An agent whom nobody can connect with for some times since `begun`, and whose connections break when such a time begins.
+/// An agent whom nobody can connect with for some times since `begun`, and whose connections break when such a time
+/// begins.
 fn over_a_shaky_pipe(agent: Scripted, down: Vec<(Duration, Duration)>, begun: Instant) -> Agent {
     let connector = tower::service_fn(move |_| {
         let (now, agent) = (begun.elapsed(), agent.clone());
@@ -834,7 +835,7 @@ async fn parameters_keep_their_digits() {
     let script = vec![Accept, ToolStart("1", "t"), ToolEnd("1"), Answer("yes")];
     let outcomes = Setup::one(script).run().await;
     let call = &outcomes.of("a").transcript.tool_calls[0];
-    let Some(forge::conversation::Payload::Json(text)) = call.params.given() else { panic!("{call:?}") };
+    let Some(forge::conversation::MaybeJson::Json(text)) = call.params.given() else { panic!("{call:?}") };
     assert_eq!(text.as_str(), "{\"n\":9007199254740993}");
 }
 

@@ -1,4 +1,5 @@
-//! What is known of an agent's answer and its tool calls, from whichever source, and what is not: by the programs as real processes.
+//! What is known of an agent's answer and its tool calls, from whichever source, and what is not: by the programs
+//! as real processes.
 
 use forge::wire::agent as pb;
 use forge::wire::agent::invoke_response::Event;
@@ -76,8 +77,8 @@ fn exporting(daemon: &str, attributes: Vec<(&'static str, &'static str)>) -> Fak
 const ABSENT: &str = r#"{"toolParams": [{"tool": "pay", "paramName": "force", "assertion": "notExists"}]}"#;
 const EQUAL: &str = r#"{"toolParams": [{"tool": "pay", "paramName": "to", "assertion": "equals", "value": "Ann"}]}"#;
 
-/// A span without arguments does not say that there were none: what a suite says about them has no answer, and nobody is blamed for it.
-/// What else the span says is judged.
+/// A span without arguments does not say that there were none: what a suite says about them has no answer, and
+/// nobody is blamed for it. What else the span says is judged.
 #[test]
 fn what_a_span_does_not_hold_is_not_known() {
     let place = Place::new();
@@ -244,7 +245,8 @@ fn tool_finished(call_id: &str) -> Event {
     })
 }
 
-/// One call that fits is enough, whatever nobody knows of the others; and validators and scripts are told what is not known.
+/// One call that fits is enough, whatever nobody knows of the others; and validators and scripts are told what is
+/// not known.
 #[test]
 fn an_adapter_says_what_it_cannot_tell() {
     let place = Place::new();
@@ -319,8 +321,8 @@ fn unknown_arguments_fit_no_schema_and_break_none() {
     assert_eq!(verdicts(&result), [error]);
 }
 
-/// Arguments that are no object are neither absent nor those that somebody asks for: an agent that encodes its JSON twice calls its tool with
-/// a text. Every such call is told, and the rest is judged.
+/// Arguments that are no object are neither absent nor those that somebody asks for: an agent that encodes its JSON
+/// twice calls its tool with a text. Every such call is told, and the rest is judged.
 #[test]
 fn arguments_that_are_no_object_cannot_be_asked_about() {
     let place = Place::new();
@@ -393,8 +395,8 @@ fn call(call_id: &str) -> [Event; 2] {
     [tool_started(call_id, Some("{}"), None), tool_finished(call_id)]
 }
 
-/// An agent that streams what it says and names no answer: the last that it said is its answer, and what it said before its tool calls is
-/// shown, and judged by nothing.
+/// An agent that streams what it says and names no answer: the last that it said is its answer, and what it said
+/// before its tool calls is shown, and judged by nothing.
 #[test]
 fn the_answer_is_what_was_said_last() {
     let place = Place::new();

@@ -16,7 +16,8 @@ use crate::processes::{DAEMON, Place, Running, command};
 use crate::support::fake::Script;
 use crate::support::telemetry::{ARRIVAL, Collector, Span, counted, daemon, get, post};
 
-/// A receiver that is not there, one that does not answer, and one that refuses: the run does not care, and what was lost is counted.
+/// A receiver that is not there, one that does not answer, and one that refuses: the run does not care, and what
+/// was lost is counted.
 #[test]
 fn a_receiver_that_fails_fails_no_run() {
     let place = Place::new();
@@ -169,8 +170,8 @@ fn dense_requests_take_no_memory() {
     assert!(grown < 64 << 20, "it grew by {grown} bytes");
 }
 
-/// A receiver of log records gets evaluations and, if it is asked for, content as values, in the context of the span that it belongs
-/// to; and the names that the daemon is told to use.
+/// A receiver of log records gets evaluations and, if it is asked for, content as values, in the context of the
+/// span that it belongs to; and the names that the daemon is told to use.
 #[test]
 fn log_records_are_structured() {
     let place = Place::new();

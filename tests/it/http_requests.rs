@@ -1,4 +1,5 @@
-//! What an HTTP endpoint is asked: nothing of a case is left out in silence, and what cannot be asked is said before it is.
+//! What an HTTP endpoint is asked: nothing of a case is left out in silence, and what cannot be asked is said
+//! before it is.
 
 use serde_json::{Value, json};
 
@@ -86,7 +87,8 @@ fn nothing_is_left_out() {
     assert_eq!(self::bodies(&endpoint)[6], json!({"message": "hi", "options": {"connector": "slow"}}));
 }
 
-/// The fields have the names that the endpoint knows; where earlier messages have a field of their own, they are not sent twice.
+/// The fields have the names that the endpoint knows; where earlier messages have a field of their own, they are
+/// not sent twice.
 #[test]
 fn fields_have_the_names_that_one_likes() {
     let place = Place::new();

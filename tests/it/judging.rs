@@ -99,7 +99,8 @@ fn a_snapshot_command_that_writes_without_end() {
     assert!(ended.stderr.contains("wrote more than 67108864 bytes"), "{}", ended.stderr);
 }
 
-/// What a validator sends counts with what all calls of the run send, however it is asked; and it is the validator that sent it.
+/// What a validator sends counts with what all calls of the run send, however it is asked; and it is the validator
+/// that sent it.
 #[test]
 fn validators_share_the_bytes_of_the_run() {
     let reason = "because ".repeat(1_000);

@@ -43,7 +43,8 @@ fn cases_of_a_large_file_are_read_again() {
     let ended = place.run(&["run", "t.jsonl", "-n", &agent.url, "--run", "^c59[89]$", "--dry-run"]);
     assert_eq!((ended.code, ended.stdout.lines().count()), (Some(0), 2), "{}", ended.stderr);
 
-    // Of two files of one name, here a large suite and what a case of another one sends, neither takes the place of the other.
+    // Of two files of one name, here a large suite and what a case of another one sends, neither takes the place of
+    // the other.
     let elsewhere = Place::new();
     let bad = "{\"id\": \"real\", \"input\": \"7 ü\", \"assertions\": [{\"type\": \"contains\", \"value\": \"no\"}]}\n";
     elsewhere.write("x/cases.jsonl", &bad.replace("}\n", &format!(", \"name\": \"{}\"}}\n", "x".repeat(9 << 20))));
@@ -65,7 +66,8 @@ fn cases_of_a_large_file_are_read_again() {
     }
 }
 
-/// A case of which the daemon itself would not read what it is made of is the suite's fault, not that of the agent that is asked to.
+/// A case of which the daemon itself would not read what it is made of is the suite's fault, not that of the agent
+/// that is asked to.
 #[test]
 fn a_case_of_too_many_messages_is_not_sent() {
     let place = Place::new();

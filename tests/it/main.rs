@@ -22,7 +22,8 @@
 //! - `same_name`: suites that share a tool's name, a file's name or ids
 //! - `reflection`: what servers say that they serve
 //! - `registry`: the list of agents that a daemon knows
-//! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or write them
+//! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or
+//!   write them
 //! - `shown`: what people see of cases, in reports and on the console
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others

@@ -1,5 +1,5 @@
-//! A module imports only modules above it in `src/lib.rs`, which lists them in the order of the flow, and the files of a
-//! module import each other in one direction.
+//! A module imports only modules above it in `src/lib.rs`, which lists them in the order of the flow, and the files
+//! of a module import each other in one direction.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;

@@ -1,4 +1,5 @@
-//! Judges and users that implement no service of that name: they are asked as plain agents, and what they mean is read from their answers.
+//! Judges and users that implement no service of that name: they are asked as plain agents, and what they mean is
+//! read from their answers.
 
 use crate::processes::Place;
 use crate::support::fake::{Fake, Script};

@@ -1,4 +1,5 @@
-//! Endpoints that speak the APIs of models: a server from npm that is not ours (`scripts/setup-aimock.sh`), and hostile ones.
+//! Endpoints that speak the APIs of models: a server from npm that is not ours (`scripts/setup-aimock.sh`), and
+//! hostile ones.
 
 use std::path::Path;
 
@@ -246,7 +247,8 @@ fn hostile(asked: &Asked) -> Reply {
     }
 }
 
-/// Streams that lie, stop, never end, or are far too large: each is blamed as what it is, and nothing is taken for an answer.
+/// Streams that lie, stop, never end, or are far too large: each is blamed as what it is, and nothing is taken for
+/// an answer.
 #[test]
 fn streams_that_misbehave() {
     let place = Place::new();

@@ -376,8 +376,8 @@ fn daemon_killed() {
     assert!(ended.stderr.contains("lost the daemon") && ended.stderr.contains("hint:"), "{}", ended.stderr);
 }
 
-/// SIGTERM lets the case in flight end and starts no other; the daemon that comes after it goes on with the run, and whoever
-/// follows it sees that.
+/// SIGTERM lets the case in flight end and starts no other; the daemon that comes after it goes on with the run,
+/// and whoever follows it sees that.
 #[test]
 fn daemon_drains() {
     let place = Place::new();
@@ -649,7 +649,8 @@ fn a_broken_pipe_is_quiet() {
     }
 }
 
-/// Cases are selected by tier, difficulty, tag and id; what their authors noted stands in the result and beside a failure.
+/// Cases are selected by tier, difficulty, tag and id; what their authors noted stands in the result and beside a
+/// failure.
 #[test]
 fn selection_and_labels() {
     let place = Place::new();

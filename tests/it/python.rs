@@ -99,8 +99,8 @@ fn sample_suites() {
     }
 }
 
-/// Two files as their authors published them, against the agent whose three tools they name. The tools take half a minute,
-/// and the golden file has stubs: its cases end at once, because no tool function is run.
+/// Two files as their authors published them, against the agent whose three tools they name. The tools take half a
+/// minute, and the golden file has stubs: its cases end at once, because no tool function is run.
 #[test]
 fn published_files() {
     let place = Place::new();

@@ -78,8 +78,8 @@ async fn listed(mut client: AgentRegistryServiceClient<Channel>) -> Vec<pb::Agen
     }
 }
 
-/// What agents say about themselves is kept as long as there is room for it, and lists of it cost others nothing, whether they are read
-/// or not.
+/// What agents say about themselves is kept as long as there is room for it, and lists of it cost others nothing,
+/// whether they are read or not.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn descriptions_hold_so_much_together() {

@@ -1,7 +1,8 @@
 //! Runs the programs made from public reports: `cargo test --test it reports`.
 //!
 //! `FORGE_REPORTS_DIR` names another folder than `tests/reports`; folders in it without a `run.sh` are passed over.
-//! `tests/known_gaps.txt` lists those that do not hold yet. They run one after the other, because some of them measure time.
+//! `tests/known_gaps.txt` lists those that do not hold yet. They run one after the other, because some of them
+//! measure time.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A suite is more than its tool's name: suites that share one are told apart in baselines, gates, reports and histories, by a
-//! real server and the real client.
+//! A suite is more than its tool's name: suites that share one are told apart in baselines, gates, reports and
+//! histories, by a real server and the real client.
 
 use std::collections::BTreeMap;
 

@@ -300,8 +300,8 @@ fn tests_that_take_too_long() {
     assert_eq!((&lines[1]["cause"], &lines[1]["blame"]), (&"script_error".into(), &"script".into()), "{}", lines[1]);
 }
 
-/// A run that is cancelled while a validator is asked says nothing about the agent, nor about the validator, whatever the script
-/// makes of it.
+/// A run that is cancelled while a validator is asked says nothing about the agent, nor about the validator,
+/// whatever the script makes of it.
 #[test]
 fn a_validator_that_is_not_waited_for() {
     let script = r#"

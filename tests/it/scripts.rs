@@ -138,8 +138,9 @@ fn no_text_ends_whoever_reads_it() {
     assert!(ended.code == Some(2) && said.contains("scripts/a.ts: it is nested too deep"), "{ended:?}");
 }
 
-/// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes. The first line of each
-/// is what may be said of it. The daemon itself keeps to the memory that a script has, and a little more.
+/// Each script attacks in its own way; all are stopped, and say why, and the case beside them passes. The first
+/// line of each is what may be said of it. The daemon itself keeps to the memory that a script has, and a little
+/// more.
 #[test]
 fn hostile_scripts_are_stopped() {
     let place = Place::new();

@@ -31,8 +31,8 @@ fn trace_of(ended: &Ended, result: &Value) -> String {
     trace.unwrap_or_else(|| panic!("no trace: {result}\n{}{}", ended.stdout, ended.stderr)).to_owned()
 }
 
-/// A dialogue with an agent, a simulator and a validator, all of which send spans of their own: in a receiver that is not ours it is one
-/// tree, by HTTP and by gRPC.
+/// A dialogue with an agent, a simulator and a validator, all of which send spans of their own: in a receiver that
+/// is not ours it is one tree, by HTTP and by gRPC.
 #[test]
 fn a_run_is_one_tree_in_a_real_receiver() {
     let place = Place::new();
@@ -131,8 +131,8 @@ fn first_run(spans: &[Span]) -> &str {
     spans.iter().find(|span| span.name == "test_suite_run").map(|span| span.text("forge.run.id")).unwrap_or_default()
 }
 
-/// An agent on a framework with its public instrumentation, and without a line of Forge for tool calls, is judged by its spans, as the
-/// same agent is that tells its calls; also when the run is replayed.
+/// An agent on a framework with its public instrumentation, and without a line of Forge for tool calls, is judged
+/// by its spans, as the same agent is that tells its calls; also when the run is replayed.
 #[test]
 fn an_agent_is_judged_by_its_spans() {
     let place = Place::new();
@@ -344,8 +344,8 @@ fn a_run_joins_a_trace() {
     assert_ne!(trace_of(&ended, &place.json("r.json")), "4bf92f3577b34da6a3ce929d0e0e4736");
 }
 
-/// What a run is cancelled in the middle of has its spans all the same: the question to a validator, the call of an agent, and
-/// what it was told.
+/// What a run is cancelled in the middle of has its spans all the same: the question to a validator, the call of an
+/// agent, and what it was told.
 #[test]
 fn what_was_cancelled_is_told() {
     let place = Place::new();

@@ -130,8 +130,8 @@ async fn watchers_hold_so_much_together() {
     all.await.expect("each comes to an end");
 }
 
-/// The log of a run that went on for a while lies in many small blocks. Each event comes once, in a response of its own or with
-/// others.
+/// The log of a run that went on for a while lies in many small blocks. Each event comes once, in a response of its
+/// own or with others.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_of_many_small_blocks_comes_once() {
     let place = Place::new();

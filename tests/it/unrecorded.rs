@@ -1,4 +1,5 @@
-//! What was never run has no verdict when recorded answers are judged again, and is no statistic, by a real server and the real client.
+//! What was never run has no verdict when recorded answers are judged again, and is no statistic, by a real server
+//! and the real client.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Runs the conformance vectors: `cargo test --test it vectors`.
 //!
-//! `FORGE_VECTORS_DIR` names another folder than `tests/vectors`; those of `tests/decisions` are our own. `tests/known_gaps.txt` lists the areas of which not
-//! every vector passes yet; see [`super::support::tally`].
+//! `FORGE_VECTORS_DIR` names another folder than `tests/vectors`; those of `tests/decisions` are our own.
+//! `tests/known_gaps.txt` lists the areas of which not every vector passes yet; see [`super::support::tally`].
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

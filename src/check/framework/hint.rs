@@ -9,8 +9,8 @@ use crate::suite::claim::{Claim, ClaimKind};
 const RESPONSE: &str = "the response";
 
 impl Answer<'_> {
-    /// What there was in place of what a claim wanted; empty where its reason says it all. `reason` is told here where the author's
-    /// own words stand in its place.
+    /// What there was in place of what a claim wanted; empty where its reason says it all. `reason` is told here
+    /// where the author's own words stand in its place.
     pub(super) fn hint(&self, claim: &Claim, reason: &str) -> String {
         let hint = if claim.negate { self.what_holds(&claim.kind) } else { self.what_was_there(&claim.kind) };
         let reason = claim.message.as_ref().map(|_| reason).filter(|reason| !reason.is_empty());

@@ -68,8 +68,8 @@ impl Line {
         &self.sent
     }
 
-    /// Waits for what comes next. Results go first; while the agent does not take them, it is heard all the same. Nothing is lost
-    /// when this is dropped.
+    /// Waits for what comes next. Results go first; while the agent does not take them, it is heard all the same.
+    /// Nothing is lost when this is dropped.
     pub async fn next(&mut self, state: &mut CallState) -> Heard {
         tokio::select! {
             biased;

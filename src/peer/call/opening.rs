@@ -23,7 +23,8 @@ use crate::wire::value::duration_to_proto;
 /// The answer to an attempt, when it comes.
 pub(super) type Opened = BoxFuture<'static, Result<Frames, Status>>;
 
-/// What a call begins with: its first frame and the pieces of its attachments, made once whatever the number of attempts.
+/// What a call begins with: its first frame and the pieces of its attachments, made once whatever the number of
+/// attempts.
 #[derive(Debug, Clone)]
 pub struct Start {
     frame: InvokeRequest,
@@ -133,8 +134,8 @@ impl Opening {
         Self { agent, start, begun, backoff: Backoff::new(), last, attempt: None }
     }
 
-    /// Makes an attempt, with the time that is `left` for the call. An attempt during whose wait this was dropped goes on with the
-    /// next call: nothing is sent twice.
+    /// Makes an attempt, with the time that is `left` for the call. An attempt during whose wait this was dropped
+    /// goes on with the next call: nothing is sent twice.
     ///
     /// # Errors
     /// What the agent answered, or the transport made up.

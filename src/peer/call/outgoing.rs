@@ -15,8 +15,8 @@ use crate::wire::call::chunks_to_proto;
 /// Frames that wait to be taken by the transport; the call waits when there are more.
 const OUTGOING_FRAMES: usize = 64;
 
-/// The frames of a call on their way out: the start frame, the pieces of its attachments, then whatever is sent through the
-/// channel.
+/// The frames of a call on their way out: the start frame, the pieces of its attachments, then whatever is sent
+/// through the channel.
 pub(super) struct Outgoing {
     start: Option<InvokeRequest>,
     chunks: Box<dyn Iterator<Item = InvokeRequest> + Send>,
@@ -37,7 +37,8 @@ impl Sent {
 }
 
 impl Outgoing {
-    /// Frames that begin with `start` and the pieces of `contents`, a way to send more, and a look at whether the start frame was taken.
+    /// Frames that begin with `start` and the pieces of `contents`, a way to send more, and a look at whether the
+    /// start frame was taken.
     pub(super) fn new(start: InvokeRequest, contents: Vec<Content>) -> (Self, mpsc::Sender<InvokeRequest>, Sent) {
         let (sender, rest) = mpsc::channel(OUTGOING_FRAMES);
         let taken = Arc::new(OnceLock::new());

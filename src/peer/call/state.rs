@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::conversation::{AgentEvent, CancelReason, Exchange, Failure, ToolMode, ToolOutcome};
 use crate::peer::output::Output;
-use crate::peer::status::{Standing, Trouble, trouble};
+use crate::peer::status::{BrokenCall, Standing, trouble};
 use crate::peer::stream::{Leniency, Recording, Violation};
 
 /// Most results of tools that wait for an agent to read them.
@@ -94,7 +94,8 @@ impl Ending {
         Self { failure, cancel: None, status: Some(status), absence: None, took: Took::UntilNow }
     }
 
-    /// The exchange of a call that ended so, from what was recorded of it. `now`: how much of the agent's time it took until it ended.
+    /// The exchange of a call that ended so, from what was recorded of it. `now`: how much of the agent's time it
+    /// took until it ended.
     #[must_use]
     pub fn exchange(self, recorded: Exchange, now: Duration) -> Exchange {
         let status = self.status.map(i32::from);
@@ -148,32 +149,34 @@ pub struct CallState {
     stands_in: bool,
     recording: Recording,
     output: Output,
-    /// Results that are not due, or that the agent has not taken yet, by when they are due and in the order of the tool calls.
+    /// Results that are not due, or that the agent has not taken yet, by when they are due and in the order of the
+    /// tool calls.
     results: BTreeMap<(Instant, usize), ToolResult>,
     answered: usize,
 }
 
 impl CallState {
-    /// A call that was not made yet, whose bytes count as `output`. `most_turns`: the most model turns it may take, if limited;
-    /// `stands_in`: whether the other side declares [`STAND_IN`](crate::peer::status::STAND_IN).
+    /// A call that was not made yet, whose bytes count as `output`. `most_turns`: the most model turns it may take,
+    /// if limited; `stands_in`: whether the other side declares [`STAND_IN`](crate::peer::status::STAND_IN).
     #[must_use]
     pub fn new(mode: ToolMode, most_turns: Option<u32>, stands_in: bool, output: Output) -> Self {
         let recording = Recording::new(mode).limited_to(most_turns);
         Self { stands_in, recording, output, results: BTreeMap::new(), answered: 0 }
     }
 
-    /// Says what a status means with which an attempt to open the call ended. `sent`: the transport had taken the start frame.
+    /// Says what a status means with which an attempt to open the call ended. `sent`: the transport had taken the
+    /// start frame.
     #[must_use]
     pub fn not_opened(&self, status: &Status, sent: bool) -> NotOpened {
         let standing = Standing { sent, answered: false, stands_in: self.stands_in };
         let code = status.code();
         NotOpened::Over(match trouble(status, standing) {
-            Trouble::NotDelivered(why) => return NotOpened::NotDelivered(why),
-            Trouble::Over(failure) => Ending::with_status(Some(failure), code),
-            Trouble::Beyond(why) => {
+            BrokenCall::NotDelivered(why) => return NotOpened::NotDelivered(why),
+            BrokenCall::Over(failure) => Ending::with_status(Some(failure), code),
+            BrokenCall::Beyond(why) => {
                 Ending { absence: Some(Absence::Unreached), ..Ending::before(Failure::Unreachable(why), Some(code)) }
             }
-            Trouble::Misconfigured(why) => misconfigured(why, code),
+            BrokenCall::Misconfigured(why) => misconfigured(why, code),
         })
     }
 
@@ -191,8 +194,8 @@ impl CallState {
         self.output.add(bytes).map_err(Ending::broken)
     }
 
-    /// Takes an event, a frame of `bytes` bytes that came `at` after the start frame was sent, and returns the rules that were bent
-    /// for the first time.
+    /// Takes an event, a frame of `bytes` bytes that came `at` after the start frame was sent, and returns the
+    /// rules that were bent for the first time.
     ///
     /// # Errors
     /// How the call ends with an event that breaks a rule. The record ends before it.
@@ -242,13 +245,13 @@ impl CallState {
         }
         let standing = Standing { sent: true, answered: !self.is_unanswered(), stands_in: self.stands_in };
         match trouble(status, standing) {
-            Trouble::Over(failure) => Ending::with_status(Some(failure), code),
-            Trouble::NotDelivered(why) => Ending::with_status(Some(Failure::Lost(why)), code),
-            Trouble::Beyond(why) => Ending {
+            BrokenCall::Over(failure) => Ending::with_status(Some(failure), code),
+            BrokenCall::NotDelivered(why) => Ending::with_status(Some(Failure::Lost(why)), code),
+            BrokenCall::Beyond(why) => Ending {
                 absence: Some(Absence::Unreached),
                 ..Ending::with_status(Some(Failure::Unreachable(why)), code)
             },
-            Trouble::Misconfigured(why) => misconfigured(why, code),
+            BrokenCall::Misconfigured(why) => misconfigured(why, code),
         }
     }
 
@@ -273,7 +276,8 @@ impl CallState {
         self.recording.odd_bytes()
     }
 
-    /// What was recorded, with remarks about it. `failure`: why there is no answer, where the record does not say that itself.
+    /// What was recorded, with remarks about it. `failure`: why there is no answer, where the record does not say
+    /// that itself.
     #[must_use]
     pub fn into_exchange(self, failure: Option<Failure>) -> Exchange {
         let failure = failure.or_else(|| self.recording.failure());
@@ -375,7 +379,8 @@ mod tests {
         Status::from_error(Box::new(std::io::Error::other("broken pipe")))
     }
 
-    /// How calls end: what the failure says, why the agent is asked to end, with what status, and how long the call took.
+    /// How calls end: what the failure says, why the agent is asked to end, with what status, and how long the call
+    /// took.
     #[test]
     fn endings() {
         let (closed, cancelled) = (Some(Code::Ok), Some(Code::Cancelled));

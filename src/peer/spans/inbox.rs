@@ -1,6 +1,7 @@
 //! Where spans of agents wait until their call is over.
 //!
-//! They belong to a call if they hang below its span, or name it. When the call is over, what belongs to it is read and forgotten.
+//! They belong to a call if they hang below its span, or name it. When the call is over, what belongs to it is read
+//! and forgotten.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome};
+use crate::conversation::{Arguments, MaybeJson, SpanEvidence, ToolCall, ToolOutcome};
 use crate::limits::{RUN_SPAN_BYTES, RUN_SPANS, SPAN_AGE, SPAN_BYTES, SPANS, TOOL_CALLS};
 use crate::trace::{SpanId, TraceId};
 
@@ -33,8 +34,9 @@ pub struct SeenSpan {
     pub began: SystemTime,
     /// The tool call that it is, if it is one.
     pub tool: Option<ToolCall>,
-    /// The tool calls that a model asked for in it: ids and arguments. A tool span does not always hold the arguments as they were.
-    pub asked: Vec<(String, Payload)>,
+    /// The tool calls that a model asked for in it: ids and arguments. A tool span does not always hold the
+    /// arguments as they were.
+    pub asked: Vec<(String, MaybeJson)>,
 }
 
 /// Where spans wait to be read.
@@ -46,7 +48,8 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct Inner {
     traces: HashMap<TraceId, Trace>,
-    /// The traces of awaited calls, by the ids of the calls: a span that names one belongs to it, whatever trace it is in.
+    /// The traces of awaited calls, by the ids of the calls: a span that names one belongs to it, whatever trace it
+    /// is in.
     named: HashMap<String, TraceId>,
     arrived: u64,
     spans: usize,
@@ -78,7 +81,7 @@ struct Kept {
     /// Which span it was of all that came: some clocks count milliseconds.
     arrival: u64,
     tool: Option<ToolCall>,
-    asked: Vec<(String, Payload)>,
+    asked: Vec<(String, MaybeJson)>,
 }
 
 impl Kept {
@@ -108,7 +111,8 @@ impl Inbox {
         Awaited { inbox: Arc::clone(self), trace_id, span_id, invocation_id: invocation_id.to_owned() }
     }
 
-    /// Takes spans; those of traces of which no call is awaited are nobody's. How many were kept, and how many there was no room for.
+    /// Takes spans; those of traces of which no call is awaited are nobody's. How many were kept, and how many
+    /// there was no room for.
     pub fn take(&self, spans: impl IntoIterator<Item = SeenSpan>) -> (usize, usize) {
         let now = Instant::now();
         // Read before the lock is held: what comes in may take its time.
@@ -235,7 +239,8 @@ impl Trace {
         owned
     }
 
-    /// Spans of tools that came since an awaited call began and belong to none, if it is the only one: whose should they be?
+    /// Spans of tools that came since an awaited call began and belong to none, if it is the only one: whose should
+    /// they be?
     fn unplaced(&self) -> u32 {
         let mut calls = self.calls.values();
         let (Some(call), None) = (calls.next(), calls.next()) else { return 0 };
@@ -308,10 +313,10 @@ impl Drop for Awaited {
     }
 }
 
-/// What a model asked for, by the id of the call; `None` where it asked for several things under one id, as models do that number their
-/// calls anew in each answer. A call without an id is known by nothing.
-fn by_call(asked: impl Iterator<Item = (String, Payload)>) -> HashMap<String, Option<Payload>> {
-    let mut known: HashMap<String, Option<Payload>> = HashMap::new();
+/// What a model asked for, by the id of the call; `None` where it asked for several things under one id, as models
+/// do that number their calls anew in each answer. A call without an id is known by nothing.
+fn by_call(asked: impl Iterator<Item = (String, MaybeJson)>) -> HashMap<String, Option<MaybeJson>> {
+    let mut known: HashMap<String, Option<MaybeJson>> = HashMap::new();
     for (id, arguments) in asked.filter(|(id, _)| !id.is_empty()) {
         match known.entry(id) {
             Entry::Vacant(free) => drop(free.insert(Some(arguments))),
@@ -335,10 +340,10 @@ fn number(calls: &mut [ToolCall]) {
     }
 }
 
-fn size_of(tool: Option<&ToolCall>, asked: &[(String, Payload)]) -> usize {
-    let json = |payload: &Payload| match payload {
-        Payload::Json(text) => text.as_str().len(),
-        Payload::Malformed(text) => text.len(),
+fn size_of(tool: Option<&ToolCall>, asked: &[(String, MaybeJson)]) -> usize {
+    let json = |payload: &MaybeJson| match payload {
+        MaybeJson::Json(text) => text.as_str().len(),
+        MaybeJson::Malformed(text) => text.len(),
     };
     let asked: usize = asked.iter().map(|(id, arguments)| id.len() + json(arguments)).sum();
     let Some(call) = tool else { return asked };
@@ -370,7 +375,7 @@ mod tests {
         ToolCall {
             call_id: call_id.to_owned(),
             name: name.to_owned(),
-            params: Arguments::Given(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
+            params: Arguments::Given(MaybeJson::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
             outcome: Some(ToolOutcome::Result(None)),
             duration: None,
             turn: 0,
@@ -435,7 +440,7 @@ mod tests {
     async fn what_is_lost_is_known() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
-        let large = Arguments::Given(Payload::Malformed("x".repeat(SPAN_BYTES)));
+        let large = Arguments::Given(MaybeJson::Malformed("x".repeat(SPAN_BYTES)));
         assert_eq!(inbox.take([span(2, 1, Some(ToolCall { params: large, ..tool("large", "") }))]), (0, 1));
         inbox.take([span(3, 1, Some(tool("small", "")))]);
         let read = call.read(true, Duration::ZERO).await;
@@ -484,7 +489,7 @@ mod tests {
     async fn arguments_are_those_that_the_model_asked_for() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
-        let params = |text: &str| Payload::Json(JsonText::new(text).expect("JSON"));
+        let params = |text: &str| MaybeJson::Json(JsonText::new(text).expect("JSON"));
         let bare = ToolCall { params: Arguments::Unknown("none".to_owned()), ..tool("air", "a") };
         let asked = vec![("a".to_owned(), params(r#"{"city": "Delhi"}"#)), ("b".to_owned(), params("{}"))];
         inbox.take([
@@ -503,7 +508,7 @@ mod tests {
     async fn an_id_that_is_used_twice_tells_nothing() {
         let inbox = Arc::new(Inbox::default());
         let call = inbox.expect(TRACE, id(1), "one");
-        let params = |text: &str| Payload::Json(JsonText::new(text).expect("JSON"));
+        let params = |text: &str| MaybeJson::Json(JsonText::new(text).expect("JSON"));
         let bare = |call_id| ToolCall { params: Arguments::Unknown("none".to_owned()), ..tool("air", call_id) };
         let asks = |number, asked: &[(&str, &str)]| {
             let asked = asked.iter().map(|(call_id, text)| ((*call_id).to_owned(), params(text))).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::conversation::{Arguments, Payload, SpanEvidence, ToolCall, ToolOutcome, Transcript};
+use crate::conversation::{Arguments, MaybeJson, SpanEvidence, ToolCall, ToolOutcome, Transcript};
 
 /// Longest arguments that are compared, in bytes, and most of all calls together: beyond, nothing is said of them.
 const MAX_COMPARED: usize = 64 << 10;
@@ -10,8 +10,9 @@ const MAX_ALL_COMPARED: usize = 2 << 20;
 /// Most disagreements that are told of one call.
 const MAX_TOLD: usize = 10;
 
-/// Brings what the agent told and what its spans say together. An agent that told of no tool call is judged by its spans; of one that
-/// did, the difference is told, and what it could not tell of a call is taken from the call's span.
+/// Brings what the agent told and what its spans say together. An agent that told of no tool call is judged by its
+/// spans; of one that did, the difference is told, and what it could not tell of a call is taken from the call's
+/// span.
 #[must_use]
 pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<String> {
     let why_open = if evidence.dropped > 0 {
@@ -47,8 +48,9 @@ pub fn reconcile(transcript: &mut Transcript, evidence: &SpanEvidence) -> Vec<St
     warnings
 }
 
-/// What the agent claims and its spans do not show, and the other way round; and the spans of the calls that it claims, by their places.
-/// Calls are the same if they have the same id; else those of a name are taken in their order.
+/// What the agent claims and its spans do not show, and the other way round; and the spans of the calls that it
+/// claims, by their places. Calls are the same if they have the same id; else those of a name are taken in their
+/// order.
 fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>, Vec<(usize, &'a ToolCall)>) {
     let mut seen: Vec<Option<&ToolCall>> = evidence.tool_calls.iter().map(Some).collect();
     let by_id: HashMap<(&str, &str), usize> =
@@ -97,7 +99,7 @@ fn compare<'a>(claimed: &[ToolCall], evidence: &'a SpanEvidence) -> (Vec<String>
             told.push(format!("spans: {:?} ({}) {told_so} as claimed, and {seen_so} as seen", call.name, call.call_id));
         }
         let differs = match (&call.params, &span.params) {
-            (Arguments::Given(Payload::Json(told)), Arguments::Given(Payload::Json(seen))) => {
+            (Arguments::Given(MaybeJson::Json(told)), Arguments::Given(MaybeJson::Json(seen))) => {
                 let (told_bytes, seen_bytes) = (told.as_str().len(), seen.as_str().len());
                 let is_short = told_bytes.max(seen_bytes) <= MAX_COMPARED;
                 compared += if is_short && told != seen { told_bytes + seen_bytes } else { 0 };
@@ -123,7 +125,7 @@ mod tests {
         ToolCall {
             call_id: call_id.to_owned(),
             name: name.to_owned(),
-            params: Arguments::Given(Payload::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
+            params: Arguments::Given(MaybeJson::Json(JsonText::new(r#"{"a": 1}"#).expect("JSON"))),
             outcome: Some(ToolOutcome::Result(None)),
             duration: None,
             turn: 0,
@@ -154,7 +156,7 @@ mod tests {
             told(std::slice::from_ref(&a), &[failed]),
             [r#"spans: "a" (1) worked as claimed, and failed as seen"#]
         );
-        let params = |text: &str| Arguments::Given(Payload::Json(JsonText::new(text).expect("JSON")));
+        let params = |text: &str| Arguments::Given(MaybeJson::Json(JsonText::new(text).expect("JSON")));
         let other = ToolCall { params: params(r#"{"a": 2}"#), ..a.clone() };
         assert_eq!(
             told(std::slice::from_ref(&a), &[other]),
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_an_agent_cannot_tell_its_spans_may() {
-        let result = |text: &str| Some(ToolOutcome::Result(JsonText::new(text).ok().map(Payload::Json)));
+        let result = |text: &str| Some(ToolOutcome::Result(JsonText::new(text).ok().map(MaybeJson::Json)));
         let claimed = ToolCall { params: Arguments::Unknown("why".to_owned()), ..tool("a", "1") };
         let seen = ToolCall { outcome: result("[1]"), ..tool("a", "1") };
         let mut transcript = Transcript { tool_calls: vec![claimed.clone(), claimed], ..Transcript::default() };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use askama::Template;
 
 use super::text::{Fact, List, MAX_ANSWER, MAX_ITEMS, MAX_TEXT, Sign, Text, short};
-use crate::conversation::{Arguments, Message, Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Arguments, MaybeJson, Message, ToolCall, ToolOutcome};
 use crate::report::words::{all_assertions, cut, is_bad, money, time, tokens, votes};
 use crate::report::{Traced, Verdict, own_error};
 use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
@@ -218,9 +218,9 @@ impl<'a> Turn<'a> {
 impl<'a> Call<'a> {
     fn of(call: &'a ToolCall, has_turns: bool) -> Self {
         let mut parts = Vec::new();
-        let shown = |(json, other), payload: &'a Payload| match payload {
-            Payload::Json(text) => (json, Text::of(text.as_str(), MAX_TEXT)),
-            Payload::Malformed(text) => (other, Text::of(text, MAX_TEXT)),
+        let shown = |(json, other), payload: &'a MaybeJson| match payload {
+            MaybeJson::Json(text) => (json, Text::of(text.as_str(), MAX_TEXT)),
+            MaybeJson::Malformed(text) => (other, Text::of(text, MAX_TEXT)),
         };
         match &call.params {
             Arguments::None => {}

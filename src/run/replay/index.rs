@@ -1,4 +1,5 @@
-//! Where the log of an earlier run holds what: what came of its cases, what was sent to whom, and where the answers stand.
+//! Where the log of an earlier run holds what: what came of its cases, what was sent to whom, and where the answers
+//! stand.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -62,8 +62,8 @@ pub(in crate::run) async fn before(
     }
 }
 
-/// Calls the script after a case, if it has one, whatever came of the case. A case whose traces cannot be cleared away has
-/// not passed, though what its agent did stands.
+/// Calls the script after a case, if it has one, whatever came of the case. A case whose traces cannot be cleared
+/// away has not passed, though what its agent did stands.
 pub(in crate::run) async fn after(
     shared: &Shared,
     loaded: &Loaded,
@@ -205,7 +205,8 @@ pub(in crate::run) fn keep(shared: &Shared, case: &CaseRef, result: &CaseResult)
     }
 }
 
-/// Calls a script that stands around a run. There is no case that a call of an agent would belong to, so none can be made.
+/// Calls a script that stands around a run. There is no case that a call of an agent would belong to, so none can
+/// be made.
 async fn around(
     shared: &Shared,
     hook: &ScriptRef,

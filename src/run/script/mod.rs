@@ -1,4 +1,5 @@
-//! Asks the scripts of a suite: those that judge an answer, those that stand around cases, those that are cases themselves.
+//! Asks the scripts of a suite: those that judge an answer, those that stand around cases, those that are cases
+//! themselves.
 
 pub(super) mod hooks;
 mod host;

@@ -74,8 +74,8 @@ impl FromStr for HttpUrl {
     }
 }
 
-/// A header of a request: `Name: value` with `${VARIABLE}` for what stands in the environment, or `NAME=VARIABLE` for a value that
-/// stands there as a whole. So no secret is on a command line.
+/// A header of a request: `Name: value` with `${VARIABLE}` for what stands in the environment, or `NAME=VARIABLE`
+/// for a value that stands there as a whole. So no secret is on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeader {
     name: HeaderName,

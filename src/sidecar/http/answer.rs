@@ -1,7 +1,7 @@
 //! How an answer of an HTTP chat endpoint is read.
 //!
-//! `{"response": "…", "toolCalls": [{"name", "success", "durationMs", "params"}]}` comes back. Where each value stands is a
-//! setting. Parameters and results travel as the bytes that the endpoint sent.
+//! `{"response": "…", "toolCalls": [{"name", "success", "durationMs", "params"}]}` comes back. Where each value
+//! stands is a setting. Parameters and results travel as the bytes that the endpoint sent.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct ToolCall {
     pub(super) name: String,
-    /// The arguments; or why they are not known: that the endpoint does not tell them does not say that there were none.
+    /// The arguments; or why they are not known: that the endpoint does not tell them does not say that there were
+    /// none.
     pub(super) params: Result<Json, String>,
     pub(super) outcome: Outcome,
     pub(super) duration: Option<Duration>,

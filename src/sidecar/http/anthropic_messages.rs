@@ -1,7 +1,8 @@
 //! The messages API of Anthropic: what is sent, and what an answer or its stream says.
 //!
-//! An answer is a list of blocks. `tool_use` is for the caller; whatever else ends in `tool_use` the service runs itself, as tools of
-//! its own or of MCP servers, and what came of it stands in a later block that ends in `tool_result`.
+//! An answer is a list of blocks. `tool_use` is for the caller; whatever else ends in `tool_use` the service runs
+//! itself, as tools of its own or of MCP servers, and what came of it stands in a later block that ends in
+//! `tool_result`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -13,8 +14,8 @@ use super::told::{Account, Unusable, broken, told_error, worked, written};
 use crate::wire::agent as pb;
 use crate::wire::agent::FinishReason;
 
-/// A version of the API, without which it answers nothing. Not the newest, which takes no `temperature` any more and which others that
-/// speak this API do not know; a header of this name chooses another.
+/// A version of the API, without which it answers nothing. Not the newest, which takes no `temperature` any more
+/// and which others that speak this API do not know; a header of this name chooses another.
 pub(super) const VERSION: &str = "2023-06-01";
 /// The header that holds it.
 pub(super) const VERSION_HEADER: &str = "anthropic-version";

@@ -39,7 +39,8 @@ impl FileAt<'_> {
 
     /// The address, or the content as one.
     pub(super) fn data_url(&self, media_type: &str) -> String {
-        // What has no media type is bytes, by the rules of such addresses and of HTTP; of what has `*` for a format as much is known.
+        // What has no media type is bytes, by the rules of such addresses and of HTTP; of what has `*` for a format
+        // as much is known.
         let media_type =
             if media_type.is_empty() || media_type.ends_with("/*") { "application/octet-stream" } else { media_type };
         match self {

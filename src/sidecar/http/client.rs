@@ -1,4 +1,5 @@
-//! HTTP as Forge speaks it: to one address, without redirects, proxies or kept connections, and with every answer bounded.
+//! HTTP as Forge speaks it: to one address, without redirects, proxies or kept connections, and with every answer
+//! bounded.
 //!
 //! Each exchange has a connection of its own. That costs a handshake and makes it certain what was sent: before the
 //! connection is there nothing was, so connecting may be tried once more, and afterwards nothing is ever repeated. An
@@ -81,7 +82,7 @@ pub struct Reply {
 
 /// Why nothing came back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum NoAnswer {
     /// There was no connection, so nothing was sent.
     #[error("{0}")]
     Unreachable(String),
@@ -132,7 +133,8 @@ impl HttpClient {
         &self.url
     }
 
-    /// Connects once and hangs up, with TLS where the address wants it: as much as can be known without asking anything.
+    /// Connects once and hangs up, with TLS where the address wants it: as much as can be known without asking
+    /// anything.
     ///
     /// # Errors
     /// Why nobody can be reached there, or nobody who is trusted.
@@ -154,8 +156,8 @@ impl HttpClient {
         Err(self.says(&format!("cannot be reached: {why}")))
     }
 
-    /// Sends a request with its place in a trace and reads the answer, of which at most `limit` bytes are taken. `connected` is
-    /// cancelled when the connection is there. The caller keeps the time.
+    /// Sends a request with its place in a trace and reads the answer, of which at most `limit` bytes are taken.
+    /// `connected` is cancelled when the connection is there. The caller keeps the time.
     ///
     /// # Errors
     /// When nothing came back, or too much.
@@ -166,7 +168,7 @@ impl HttpClient {
         trace: &TraceHeaders,
         limit: usize,
         connected: &CancellationToken,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, NoAnswer> {
         self.open(method, body, trace, limit, connected).await?.whole().await
     }
 
@@ -178,9 +180,9 @@ impl HttpClient {
         trace: &TraceHeaders,
         limit: usize,
         connected: &CancellationToken,
-    ) -> Result<Opened<'_>, Trouble> {
+    ) -> Result<Opened<'_>, NoAnswer> {
         let response = match self.send(&method, body.as_ref(), trace, connected).await {
-            Err(Trouble::Unreachable(_)) => {
+            Err(NoAnswer::Unreachable(_)) => {
                 tokio::time::sleep(PAUSE).await;
                 self.send(&method, body.as_ref(), trace, connected).await?
             }
@@ -196,8 +198,8 @@ impl HttpClient {
         body: Option<&Bytes>,
         trace: &TraceHeaders,
         connected: &CancellationToken,
-    ) -> Result<Response, Trouble> {
-        let client = self.client(connected).map_err(|error| Trouble::Unreachable(self.says(&deepest(&error))))?;
+    ) -> Result<Response, NoAnswer> {
+        let client = self.client(connected).map_err(|error| NoAnswer::Unreachable(self.says(&deepest(&error))))?;
         let mut request = client.request(method.clone(), self.url.as_url().clone());
         // What cannot stand in a header fails no request.
         for (name, value) in trace.iter().filter(|(_, value)| HeaderValue::from_str(value).is_ok()) {
@@ -261,14 +263,14 @@ impl HttpClient {
         format!("{} {what}", self.url)
     }
 
-    fn trouble(&self, error: &reqwest::Error, connected: bool) -> Trouble {
+    fn trouble(&self, error: &reqwest::Error, connected: bool) -> NoAnswer {
         let why = deepest(error);
         if !connected {
-            Trouble::Unreachable(self.says(&format!("cannot be reached: {why}")))
+            NoAnswer::Unreachable(self.says(&format!("cannot be reached: {why}")))
         } else if is_loss(error) {
-            Trouble::Lost(self.says(&format!("closed the connection before its answer was complete: {why}")))
+            NoAnswer::Lost(self.says(&format!("closed the connection before its answer was complete: {why}")))
         } else {
-            Trouble::Bad(self.says(&format!("sent an answer that is not HTTP: {why}")))
+            NoAnswer::Bad(self.says(&format!("sent an answer that is not HTTP: {why}")))
         }
     }
 }
@@ -286,18 +288,18 @@ impl<'a> Opened<'a> {
     }
 
     /// The next bytes of the body; `None` at its end.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, NoAnswer> {
         let chunk = self.response.chunk().await.map_err(|error| self.client.trouble(&error, true))?;
         self.taken += chunk.as_ref().map_or(0, Bytes::len);
         if self.status().is_success() && self.taken > self.limit {
             let message = format!("answered {} with more than {} bytes", self.status(), self.limit);
-            return Err(Trouble::Bad(self.client.says(&message)));
+            return Err(NoAnswer::Bad(self.client.says(&message)));
         }
         Ok(chunk)
     }
 
     /// The bytes of the body as they come, up to its end or to what keeps the rest from coming.
-    pub(super) fn chunks(self) -> BoxStream<'a, Result<Bytes, Trouble>> {
+    pub(super) fn chunks(self) -> BoxStream<'a, Result<Bytes, NoAnswer>> {
         let next = async move |mut opened: Self| match opened.chunk().await {
             Ok(chunk) => chunk.map(|chunk| (Ok(chunk), opened)),
             Err(trouble) => Some((Err(trouble), opened)),
@@ -306,7 +308,7 @@ impl<'a> Opened<'a> {
     }
 
     /// The whole body of a success, the beginning of any other.
-    pub(super) async fn whole(mut self) -> Result<Reply, Trouble> {
+    pub(super) async fn whole(mut self) -> Result<Reply, NoAnswer> {
         let status = self.status();
         let location = self.response.headers().get(LOCATION);
         let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned());
@@ -315,8 +317,8 @@ impl<'a> Opened<'a> {
             match self.chunk().await {
                 Ok(None) => break,
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-                Err(Trouble::Bad(why)) if self.taken > self.limit => {
-                    return Err(Trouble::Bad(format!("{why}: {}", self.client.beginning(&body))));
+                Err(NoAnswer::Bad(why)) if self.taken > self.limit => {
+                    return Err(NoAnswer::Bad(format!("{why}: {}", self.client.beginning(&body))));
                 }
                 Err(trouble) => return Err(trouble),
             }

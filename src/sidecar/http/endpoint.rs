@@ -15,7 +15,8 @@ use super::shape::{Shape, ShapeError};
 use super::template::BodyTemplate;
 use super::{Adapter, DEFAULT_TIMEOUT};
 
-/// Where these options stand in a help; each by itself, or those of the program that come behind them would stand there, too.
+/// Where these options stand in a help; each by itself, or those of the program that come behind them would stand
+/// there, too.
 const HEADING: &str = "HTTP endpoints";
 
 /// How an endpoint is spoken to.
@@ -30,12 +31,12 @@ pub struct Endpoint {
     /// Ask for answers as streams of server-sent events
     #[arg(long, help_heading = HEADING)]
     pub stream: bool,
-    /// What to send besides, as JSON or in a file; {{messages}}, {{message}} and such stand for what the case says, and ${VARIABLE} for
-    /// what stands in the environment
+    /// What to send besides, as JSON or in a file; {{messages}}, {{message}} and such stand for what the case says,
+    /// and ${VARIABLE} for what stands in the environment
     #[arg(long, value_name = "JSON|@FILE", help_heading = HEADING)]
     pub body: Option<Body>,
-    /// A header to send, such as 'Authorization: Bearer ${CHAT_TOKEN}' or Authorization=CHAT_AUTH: the variable stands in the environment;
-    /// may be given several times
+    /// A header to send, such as 'Authorization: Bearer ${CHAT_TOKEN}' or Authorization=CHAT_AUTH: the variable
+    /// stands in the environment; may be given several times
     #[arg(long, value_name = "HEADER", help_heading = HEADING)]
     pub header: Vec<RequestHeader>,
     /// Where values stand in what is sent and answered, with the preset plain

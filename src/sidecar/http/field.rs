@@ -49,7 +49,8 @@ impl FieldPath {
         format!("{object}.{name}").parse().ok()
     }
 
-    /// The field that stands in its place with the same letters in other spelling, such as `tool_calls` for `toolCalls`.
+    /// The field that stands in its place with the same letters in other spelling, such as `tool_calls` for
+    /// `toolCalls`.
     #[must_use]
     pub(super) fn spelt_otherwise(&self, document: &RawValue) -> Option<Self> {
         let plain = |key: &str| key.replace(['_', '-'], "").to_lowercase();

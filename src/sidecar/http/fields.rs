@@ -14,18 +14,20 @@ pub struct Fields {
     /// The text of the user's last message, in what is sent
     #[arg(long = "message-field", value_name = "FIELD", default_value = "message")]
     pub message: FieldPath,
-    /// The whole conversation, in what is sent, as [{"role", "content"}], where the message does not say all of it; none: the
-    /// endpoint takes no conversation, and cases that need one are errored
+    /// The whole conversation, in what is sent, as [{"role", "content"}], where the message does not say all of it;
+    /// none: the endpoint takes no conversation, and cases that need one are errored
     #[arg(long = "messages-field", value_name = "FIELD", default_value = "messages")]
     pub messages: Taken,
-    /// The messages before the last one of the user, in what is sent, in every request [default: they are not sent apart]
+    /// The messages before the last one of the user, in what is sent, in every request [default: they are not sent
+    /// apart]
     #[arg(long = "history-field", value_name = "FIELD")]
     pub history: Option<FieldPath>,
-    /// The options of the case with its connector, in what is sent, where it has any; none: the endpoint takes no options, and
-    /// cases that have some are errored
+    /// The options of the case with its connector, in what is sent, where it has any; none: the endpoint takes no
+    /// options, and cases that have some are errored
     #[arg(long = "options-field", value_name = "FIELD", default_value = "options")]
     pub options: Taken,
-    /// The most model turns, in what is sent, where the case has a limit; none: the endpoint takes none, and such cases are errored
+    /// The most model turns, in what is sent, where the case has a limit; none: the endpoint takes none, and such
+    /// cases are errored
     #[arg(long = "max-turns-field", value_name = "FIELD", default_value = "maxTurns")]
     pub max_turns: Taken,
     /// The text of the answer

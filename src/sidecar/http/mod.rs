@@ -1,12 +1,13 @@
 //! `forge-sidecar http`: an agent that is an HTTP chat endpoint.
 //!
-//! Endpoints speak one of several APIs, the [`preset`]s. Of `plain`, `question` makes of a case what is sent, with the `attachments` in
-//! it, and `answer` reads what comes back, with a look at `near` names; where the values stand say [`fields`], as paths to a [`field`]
-//! each. Each other API has a file, which writes a `conversation` as that API has it, and reads answers and streams into what was `told`.
-//! A [`shape`] is a preset with what people set about it, such as the [`template`] of a body; an [`endpoint`] is all that people say.
+//! Endpoints speak one of several APIs, the [`preset`]s. Of `plain`, `question` makes of a case what is sent, with
+//! the `attachments` in it, and `answer` reads what comes back, with a look at `near` names; where the values stand
+//! say [`fields`], as paths to a [`field`] each. Each other API has a file, which writes a `conversation` as that
+//! API has it, and reads answers and streams into what was `told`. A [`shape`] is a preset with what people set
+//! about it, such as the [`template`] of a body; an [`endpoint`] is all that people say.
 //!
-//! [`client`] speaks HTTP with an [`address`]; `service` makes an `AgentEndpoint` of all that, `events` writes what it reports, and
-//! [`serve`] serves it.
+//! [`client`] speaks HTTP with an [`address`]; `service` makes an `AgentEndpoint` of all that, `events` writes what
+//! it reports, and [`serve`] serves it.
 
 use std::time::Duration;
 

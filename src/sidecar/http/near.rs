@@ -91,8 +91,8 @@ const RESULT: Known = Known { setting: "--tool-result-field", kind: Kind::Anythi
 const ERROR: Known = Known { setting: "--tool-error-field", kind: Kind::Anything, near: &["errorMessage", "failure"] };
 
 impl Fields {
-    /// What an answer may have meant, a line for each field that is not there while one of nearly its name is. Of several tool
-    /// calls the first one of its kind is told.
+    /// What an answer may have meant, a line for each field that is not there while one of nearly its name is. Of
+    /// several tool calls the first one of its kind is told.
     pub(super) fn near(&self, body: &[u8]) -> Vec<String> {
         let Ok(document) = serde_json::from_slice::<&RawValue>(body) else { return Vec::new() };
         // Whoever wraps the answer wraps its tool calls with it.

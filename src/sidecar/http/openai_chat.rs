@@ -1,7 +1,7 @@
 //! The chat completions API of OpenAI, which many others speak: what is sent, and what an answer or its stream says.
 //!
-//! Of several choices only the first one is read. A message of the role `tool`, which agents send in their streams beside their own
-//! words, tells what a tool returned.
+//! Of several choices only the first one is read. A message of the role `tool`, which agents send in their streams
+//! beside their own words, tells what a tool returned.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,8 +1,8 @@
 //! The responses API of OpenAI: what is sent, and what an answer or its stream says.
 //!
-//! An answer is a list of items. Whatever ends in `_call` is a tool call, and in `_call_output` what came of one: the service runs some
-//! tools itself, and agents behind this API tell of theirs in the same way. A stream repeats all of it in its last event, of which
-//! that is read which was not told before.
+//! An answer is a list of items. Whatever ends in `_call` is a tool call, and in `_call_output` what came of one:
+//! the service runs some tools itself, and agents behind this API tell of theirs in the same way. A stream repeats
+//! all of it in its last event, of which that is read which was not told before.
 
 use std::collections::HashSet;
 

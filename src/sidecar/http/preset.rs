@@ -8,7 +8,8 @@ use super::{anthropic_messages, openai_chat, openai_responses};
 /// An API that people's endpoints speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Preset {
-    /// {"message": "..."} is sent and {"response": "...", "toolCalls": [...]} comes back; where each value stands is a setting
+    /// {"message": "..."} is sent and {"response": "...", "toolCalls": [...]} comes back; where each value stands
+    /// is a setting
     #[default]
     Plain,
     /// Chat completions of OpenAI, and of all who speak it: POST .../v1/chat/completions

@@ -1,8 +1,8 @@
 //! What an endpoint is sent: a case as one JSON document.
 //!
-//! One plain message of the user is `{"message": "…"}` and nothing else. Whatever more there is goes into fields of its own:
-//! the conversation in the form of test files, the options as the case has them. What the endpoint does not take, or what JSON
-//! cannot say, is an error before anything is sent; nothing is ever left out.
+//! One plain message of the user is `{"message": "…"}` and nothing else. Whatever more there is goes into fields of
+//! its own: the conversation in the form of test files, the options as the case has them. What the endpoint does
+//! not take, or what JSON cannot say, is an error before anything is sent; nothing is ever left out.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use super::attachments::Attachments;
 use super::field::Document;
 use super::fields::{Fields, Taken};
 use super::template::{BodyTemplate, Piece, Pieces};
-use crate::conversation::Payload;
+use crate::conversation::MaybeJson;
 use crate::sidecar::call_log::last_user_text;
 use crate::wire::agent as pb;
 use crate::wire::agent::part::Content as Holds;
@@ -166,8 +166,8 @@ pub(super) struct Question {
     pub(super) besides: Vec<String>,
 }
 
-/// What of a conversation the text of the user's last message does not say, together with the messages before it if they are
-/// sent apart.
+/// What of a conversation the text of the user's last message does not say, together with the messages before it if
+/// they are sent apart.
 pub(super) fn beyond(messages: &[pb::Message], last: usize, history_is_sent: bool) -> Option<&'static str> {
     let (before, from_last) = messages.split_at(last);
     if from_last.len() > 1 {
@@ -216,12 +216,12 @@ enum Content<'a> {
 #[serde(untagged)]
 enum Part<'a> {
     File(File<'a>),
-    Told(Told<'a>),
+    Spoken(Spoken<'a>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Told<'a> {
+enum Spoken<'a> {
     Text {
         text: &'a str,
     },
@@ -284,15 +284,15 @@ impl<'a> Said<'a> {
 
 impl<'a> Part<'a> {
     fn of(part: &'a pb::Part, attachments: &Attachments) -> Result<Self, String> {
-        Ok(Self::Told(match &part.content {
-            Some(Holds::Text(text)) => Told::Text { text },
-            Some(Holds::Reasoning(text)) => Told::Reasoning { text },
+        Ok(Self::Spoken(match &part.content {
+            Some(Holds::Text(text)) => Spoken::Text { text },
+            Some(Holds::Reasoning(text)) => Spoken::Reasoning { text },
             Some(Holds::Data(data)) => {
                 let data = written(data)?;
-                Told::Data { data: data.ok_or("the case holds data that are not there, which JSON cannot say")? }
+                Spoken::Data { data: data.ok_or("the case holds data that are not there, which JSON cannot say")? }
             }
             Some(Holds::Blob(blob)) => return File::of(blob, attachments).map(Self::File),
-            Some(Holds::ToolUse(call)) => Told::ToolUse {
+            Some(Holds::ToolUse(call)) => Spoken::ToolUse {
                 call_id: &call.call_id,
                 name: &call.name,
                 arguments: call.arguments.as_ref().map(written).transpose()?.flatten(),
@@ -303,7 +303,7 @@ impl<'a> Part<'a> {
                     Some(pb::tool_output::Outcome::Error(fault)) => (None, Some(fault.message.as_str())),
                     None => (None, Some("")),
                 };
-                Told::ToolOutput { call_id: &output.call_id, result, error }
+                Spoken::ToolOutput { call_id: &output.call_id, result, error }
             }
             None => return Err("the case holds a part of a kind that forge-sidecar does not know".to_owned()),
         }))
@@ -359,10 +359,10 @@ pub(super) fn written(json: &pb::Json) -> Result<Option<Box<RawValue>>, String> 
     let malformed = || "the case holds data that are no JSON".to_owned();
     match json_from_proto(Some(json.clone())) {
         None => Ok(None),
-        Some(Payload::Json(text)) => {
+        Some(MaybeJson::Json(text)) => {
             RawValue::from_string(text.as_str().trim().to_owned()).map(Some).map_err(|_| malformed())
         }
-        Some(Payload::Malformed(_)) => Err(malformed()),
+        Some(MaybeJson::Malformed(_)) => Err(malformed()),
     }
 }
 

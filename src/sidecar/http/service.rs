@@ -1,8 +1,9 @@
 //! `AgentEndpoint` in front of an HTTP chat endpoint.
 //!
-//! A call is one future that the response stream itself drives: whoever resets the stream drops the future, and with it
-//! the HTTP request. `accepted` goes out when the connection to the endpoint is there. Before that nothing was sent, and
-//! a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the agent's.
+//! A call is one future that the response stream itself drives: whoever resets the stream drops the future, and
+//! with it the HTTP request. `accepted` goes out when the connection to the endpoint is there. Before that nothing
+//! was sent, and a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the
+//! agent's.
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::{Pin, pin};
@@ -24,7 +25,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use super::Adapter;
 use super::answer::{Answer, ToolCall};
 use super::attachments::{Attachments, MAX_FILE_BYTES};
-use super::client::{HttpClient, Opened, Reply, Trouble};
+use super::client::{HttpClient, NoAnswer, Opened, Reply};
 use super::events::Events;
 use super::preset::{self, Preset, StreamReader};
 use super::question::Question;
@@ -198,7 +199,7 @@ enum Heard {
 /// What ends a call.
 enum End {
     /// The endpoint answered, or could not be asked.
-    Asked(Result<Heard, Trouble>),
+    Asked(Result<Heard, NoAnswer>),
     /// It took longer than it may.
     TooSlow,
     /// The time of the case is used up.
@@ -219,8 +220,8 @@ impl Call {
                 Ok(summary) => self.finish(summary).await,
                 Err(why) => self.refuse(StatusCode::OK, why, None).await,
             },
-            End::Asked(Err(Trouble::Bad(message))) => self.events.failed(Code::Internal, "BAD_ANSWER", message).await,
-            End::Asked(Err(Trouble::Unreachable(message) | Trouble::Lost(message))) => {
+            End::Asked(Err(NoAnswer::Bad(message))) => self.events.failed(Code::Internal, "BAD_ANSWER", message).await,
+            End::Asked(Err(NoAnswer::Unreachable(message) | NoAnswer::Lost(message))) => {
                 self.events.end(with_reason(Code::Unavailable, AGENT_UNREACHABLE, &message)).await;
             }
             End::TooSlow => {
@@ -257,7 +258,7 @@ impl Call {
             } else {
                 // Nothing was sent: that is the network's, not the endpoint's.
                 let why = adapter.client.says("cannot be reached: no connection in time");
-                End::Asked(Err(Trouble::Unreachable(why)))
+                End::Asked(Err(NoAnswer::Unreachable(why)))
             },
             heard = asked => End::Asked(heard),
         }
@@ -317,7 +318,8 @@ impl Call {
         let Summary { text, reason, turn, warnings } = summary;
         self.events.warn(warnings);
         let usage = turn.usage.clone();
-        // An endpoint that runs tools calls its model more than once, and tells of it as one. Where turns are limited that would count.
+        // An endpoint that runs tools calls its model more than once, and tells of it as one. Where turns are
+        // limited that would count.
         if self.start.max_model_turns.is_none() && turn != ModelTurn::default() {
             self.events.model_turn(turn).await;
         }
@@ -349,7 +351,7 @@ async fn exchange(
     body: Bytes,
     trace: &TraceHeaders,
     connected: &CancellationToken,
-) -> Result<Heard, Trouble> {
+) -> Result<Heard, NoAnswer> {
     let Adapter { client, shape, .. } = adapter;
     let mut open = pin!(client.open(Method::POST, Some(body), trace, MAX_BODY_BYTES, connected));
     let opened = tokio::select! {
@@ -374,7 +376,7 @@ async fn listen_to_stream(
     opened: Opened<'_>,
     mut reader: StreamReader,
     events: &mut Events,
-) -> Result<Result<Summary, Unusable>, Trouble> {
+) -> Result<Result<Summary, Unusable>, NoAnswer> {
     // Some leave out the blank line behind the last event.
     let end = stream::once(std::future::ready(Ok(Bytes::from_static(b"\n\n"))));
     let mut blocks = SseByteStream::new(opened.chunks().chain(end));
@@ -382,9 +384,9 @@ async fn listen_to_stream(
         let data = match block {
             Ok(block) => block.data.filter(|data| !data.is_empty()),
             Err(sse_stream::Error::Body(error)) => {
-                let trouble = error.downcast::<Trouble>();
+                let trouble = error.downcast::<NoAnswer>();
                 return Err(
-                    trouble.map_or_else(|error| Trouble::Lost(client.says(&error.to_string())), |trouble| *trouble)
+                    trouble.map_or_else(|error| NoAnswer::Lost(client.says(&error.to_string())), |trouble| *trouble)
                 );
             }
             Err(error) => return Ok(Err(Unusable::Bad(format!("a stream that cannot be read ({error})")))),
@@ -421,7 +423,8 @@ async fn listen(frames: &mut Streaming<InvokeRequest>) -> End {
     }
 }
 
-/// What may be wrong with how an endpoint is asked, if that is what it says: it does not come into what the case is about.
+/// What may be wrong with how an endpoint is asked, if that is what it says: it does not come into what the case is
+/// about.
 fn trouble_of_the_set_up(status: StatusCode, preset: Preset) -> Option<String> {
     let hint = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {

@@ -1,8 +1,9 @@
-//! The body of a request as people write it down: JSON, with `{{messages}}` and such where the case comes in, and `${VARIABLE}` for
-//! what stands in the environment.
+//! The body of a request as people write it down: JSON, with `{{messages}}` and such where the case comes in, and
+//! `${VARIABLE}` for what stands in the environment.
 //!
-//! A text that is one of these names and nothing else becomes the value, whatever its kind; as an item of a list, several values become
-//! several items. Inside a longer text only texts can stand. What a case does not have is left out together with its key.
+//! A text that is one of these names and nothing else becomes the value, whatever its kind; as an item of a list,
+//! several values become several items. Inside a longer text only texts can stand. What a case does not have is
+//! left out together with its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 

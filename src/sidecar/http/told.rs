@@ -1,7 +1,8 @@
-//! What an endpoint tells of one call, whatever API it speaks: text, tool calls and what came of them, in the order of telling.
+//! What an endpoint tells of one call, whatever API it speaks: text, tool calls and what came of them, in the order
+//! of telling.
 //!
-//! An [`Account`] is filled by whatever reads an answer, whole or as a stream. What was told is taken out of it and reported as it
-//! comes; what it adds up to is known at the end.
+//! An [`Account`] is filled by whatever reads an answer, whole or as a stream. What was told is taken out of it and
+//! reported as it comes; what it adds up to is known at the end.
 
 use std::time::Duration;
 

@@ -123,8 +123,8 @@ fn plain_path(path: &str, outside: bool) -> Result<String, String> {
 }
 
 impl Reader<'_> {
-    /// `messages`, else `input`, which is a text, a message, or a list of messages. An empty list is no history, and an empty
-    /// text is an input: users do send nothing.
+    /// `messages`, else `input`, which is a text, a message, or a list of messages. An empty list is no history,
+    /// and an empty text is an input: users do send nothing.
     pub(super) fn messages(&mut self, json: &Json) -> Vec<Message> {
         if let Some(messages) =
             given(json, "messages").filter(|list| list.as_array().is_none_or(|list| !list.is_empty()))

@@ -104,9 +104,9 @@ impl<R: BufRead> Objects<R> {
     }
 }
 
-/// The cases in the answer of a plain agent that was asked for some: lists of them, alone or as `cases`, or one after the other as
-/// in a file; as the whole answer, or in its fenced blocks, of which one that is there twice counts once. What is no JSON ends a
-/// block, and an object that nothing of a case stands in is none.
+/// The cases in the answer of a plain agent that was asked for some: lists of them, alone or as `cases`, or one
+/// after the other as in a file; as the whole answer, or in its fenced blocks, of which one that is there twice
+/// counts once. What is no JSON ends a block, and an object that nothing of a case stands in is none.
 #[must_use]
 pub fn cases_in(answer: &str) -> Vec<Json> {
     if answer.trim_start().starts_with(['{', '[']) {

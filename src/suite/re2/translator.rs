@@ -7,8 +7,8 @@ use super::TOO_LARGE;
 /// How often a repetition, with those inside it, may ask for the same thing, as in Go.
 const MAX_COPIES: u32 = 1_000;
 
-/// Classes in a pattern that take long to spell out: those of Unicode, and long ranges where letter case does not count.
-/// That happens before the limit on memory is looked at, and takes up to ten milliseconds each.
+/// Classes in a pattern that take long to spell out: those of Unicode, and long ranges where letter case does not
+/// count. That happens before the limit on memory is looked at, and takes up to ten milliseconds each.
 const MAX_WIDE_CLASSES: usize = 200;
 
 /// What such a class takes from the pool beside its memory, in bytes, for its time; and where letter case does not
@@ -418,8 +418,8 @@ fn count(digits: &str) -> Option<u32> {
     number(digits, 10).filter(|_| digits == "0" || !digits.starts_with('0'))
 }
 
-/// The class item for a category or script, or for all others, if Go knows the name. Go ignores case, `_`, `-` and blanks
-/// in names; the crate ignores more, and has properties and codes that Go has not.
+/// The class item for a category or script, or for all others, if Go knows the name. Go ignores case, `_`, `-` and
+/// blanks in names; the crate ignores more, and has properties and codes that Go has not.
 fn unicode_class(name: &str, positive: bool) -> Option<String> {
     let name = name.replace(['_', '-', ' '], "").to_ascii_lowercase();
     if name == "cs" || name == "surrogate" {

@@ -82,13 +82,13 @@ pub(super) fn read(
 
 /// An expression and the file whose names it uses.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Expression {
     pub(super) file: Arc<str>,
     pub(super) line: u32,
     pub(super) node: Arc<Node>,
 }
 
-impl Place {
+impl Expression {
     pub(super) fn at(&self, node: &Arc<Node>) -> Self {
         Self { file: Arc::clone(&self.file), line: node.line, node: Arc::clone(node) }
     }
@@ -96,7 +96,7 @@ impl Place {
 
 /// What a name stands for.
 pub(super) enum Target {
-    Value(Place),
+    Value(Expression),
     /// All exports of a file.
     Namespace(Arc<str>),
 }
@@ -127,7 +127,7 @@ pub(super) struct Barrel<'a> {
     /// Files all of whose exports are looked at.
     pub(super) listed: HashSet<Arc<str>>,
     /// Tools without a name; they may get one from the key they stand under elsewhere.
-    pub(super) nameless: Vec<Place>,
+    pub(super) nameless: Vec<Expression>,
     pub(super) list: Collector,
 }
 
@@ -145,7 +145,7 @@ impl Barrel<'_> {
     }
 
     /// Counts a step; `None` when there were too many.
-    fn step(&mut self, place: &Place) -> Result<(), Stop> {
+    fn step(&mut self, place: &Expression) -> Result<(), Stop> {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             if self.steps == MAX_STEPS + 1 {
@@ -203,7 +203,7 @@ impl Barrel<'_> {
         path: &str,
         on_the_way: &mut Vec<String>,
         done: &mut HashSet<String>,
-        found: &mut Vec<(String, Place)>,
+        found: &mut Vec<(String, Expression)>,
     ) {
         let Some(module) = self.loaded(path) else { return };
         done.insert(path.to_owned());
@@ -220,7 +220,10 @@ impl Barrel<'_> {
         for export in &module.exports {
             match export {
                 Export::Value { name, value, line } => {
-                    found.push((name.clone(), Place { file: Arc::clone(&file), line: *line, node: Arc::clone(value) }));
+                    found.push((
+                        name.clone(),
+                        Expression { file: Arc::clone(&file), line: *line, node: Arc::clone(value) },
+                    ));
                 }
                 Export::From { name, import } => match self.import(path, import, 0, &mut HashSet::new()) {
                     Ok(Target::Value(place)) => found.push((name.clone(), place)),
@@ -257,7 +260,7 @@ impl Barrel<'_> {
         path: &str,
         on_the_way: &mut Vec<String>,
         done: &mut HashSet<String>,
-        found: &mut Vec<(String, Place)>,
+        found: &mut Vec<(String, Expression)>,
     ) {
         if !done.contains(path) && on_the_way.len() < MAX_DEPTH {
             self.exports(path, on_the_way, done, found);
@@ -282,7 +285,7 @@ impl Barrel<'_> {
         for export in &module.exports {
             match export {
                 Export::Value { name: own, value, line } if own == name => {
-                    let place = Place { file: path.into(), line: *line, node: Arc::clone(value) };
+                    let place = Expression { file: path.into(), line: *line, node: Arc::clone(value) };
                     return Ok(Some(Target::Value(place)));
                 }
                 Export::From { name: own, import } if own == name => {
@@ -327,7 +330,7 @@ impl Barrel<'_> {
     }
 
     /// Follows names and members to something that is neither.
-    pub(super) fn follow(&mut self, place: Place, depth: usize) -> Result<Target, Stop> {
+    pub(super) fn follow(&mut self, place: Expression, depth: usize) -> Result<Target, Stop> {
         let mut place = place;
         for _ in depth..=MAX_DEPTH {
             self.step(&place)?;
@@ -366,7 +369,7 @@ impl Barrel<'_> {
         Err(Stop::why("the names go round in a circle, or too far"))
     }
 
-    pub(super) fn value(&mut self, place: Place, depth: usize) -> Result<Place, Stop> {
+    pub(super) fn value(&mut self, place: Expression, depth: usize) -> Result<Expression, Stop> {
         match self.follow(place, depth)? {
             Target::Value(place) => Ok(place),
             Target::Namespace(path) => Err(Stop::Why(format!("it is all that {path} exports"))),
@@ -374,7 +377,7 @@ impl Barrel<'_> {
     }
 
     /// The member of an object: the last of that name, also one that is spread out into it.
-    pub(super) fn member(&mut self, object: &Place, key: &str, depth: usize) -> Result<Option<Place>, Stop> {
+    pub(super) fn member(&mut self, object: &Expression, key: &str, depth: usize) -> Result<Option<Expression>, Stop> {
         self.step(object)?;
         let Kind::Object(members) = &object.node.kind else { return Ok(None) };
         if depth > MAX_DEPTH {
@@ -397,7 +400,7 @@ impl Barrel<'_> {
         Ok(None)
     }
 
-    pub(super) fn text(&mut self, place: Place, depth: usize) -> Result<String, Stop> {
+    pub(super) fn text(&mut self, place: Expression, depth: usize) -> Result<String, Stop> {
         let place = self.value(place, depth)?;
         match &place.node.kind {
             Kind::Text(text) => Ok(text.clone()),
@@ -424,7 +427,7 @@ impl Barrel<'_> {
     }
 
     /// A value that is all there as JSON; `None` when any part of it is not.
-    pub(super) fn json(&mut self, place: Place, depth: usize) -> Option<Json> {
+    pub(super) fn json(&mut self, place: Expression, depth: usize) -> Option<Json> {
         if depth > MAX_DEPTH {
             return None;
         }

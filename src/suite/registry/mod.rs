@@ -1,8 +1,9 @@
 //! Tool registries: which tools there are, and how each is described today.
 //!
-//! A registry is what an agent declares, or a file: a JSON list of tools, the answer of an MCP server to `tools/list`, or
-//! the TypeScript or JavaScript module that exports the tools of a project (a "barrel", read by `barrel`). Nothing is
-//! run and nothing is opened: file contents come through a look-up closure, and paths never leave its root.
+//! A registry is what an agent declares, or a file: a JSON list of tools, the answer of an MCP server to
+//! `tools/list`, or the TypeScript or JavaScript module that exports the tools of a project (a "barrel", read by
+//! `barrel`). Nothing is run and nothing is opened: file contents come through a look-up closure, and paths never
+//! leave its root.
 
 mod barrel;
 mod module;
@@ -41,10 +42,10 @@ pub fn with_room<T: Send>(text: &str, read: impl Fn() -> T + Send + Sync) -> Res
 impl Registry {
     /// Reads a registry file and says what is odd about it.
     ///
-    /// `path` is relative to the root of `look_up`, which gives the bytes of a file, or nothing where there is none. What
-    /// a path ends in decides how it is read: `.ts`, `.tsx`, `.mts`, `.cts`, `.js`, `.jsx`, `.mjs`, `.cjs` as a barrel,
-    /// all else as JSON. What a barrel of hostile make does to the parser is not known before: it is read in processes
-    /// that may die of it.
+    /// `path` is relative to the root of `look_up`, which gives the bytes of a file, or nothing where there is
+    /// none. What a path ends in decides how it is read: `.ts`, `.tsx`, `.mts`, `.cts`, `.js`, `.jsx`, `.mjs`,
+    /// `.cjs` as a barrel, all else as JSON. What a barrel of hostile make does to the parser is not known before:
+    /// it is read in processes that may die of it.
     ///
     /// # Errors
     /// When the file itself is missing or no registry. What is wrong with single tools, or with files that a barrel names,
@@ -102,7 +103,8 @@ impl Registry {
         Some(list.registry)
     }
 
-    /// The registry as a JSON file that [`Registry::read`] takes: what a client packs, whatever its own sort of file is.
+    /// The registry as a JSON file that [`Registry::read`] takes: what a client packs, whatever its own sort of
+    /// file is.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = String::from("{\"tools\": [");

@@ -5,8 +5,9 @@
 //! [`Kind::Opaque`] from there on.
 //!
 //! The parser recurses without a limit and the text is hostile. So it runs in processes that may die of it, and in
-//! those on a thread whose stack has room for what people write. And brackets may be nested [`MAX_NESTING`](super::nesting) deep: the
-//! parser tries some of them twice, `({a=({a=…` takes the third power of its depth.
+//! those on a thread whose stack has room for what people write. And brackets may be nested
+//! [`MAX_NESTING`](super::nesting) deep: the parser tries some of them twice, `({a=({a=…` takes the third power of
+//! its depth.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -195,7 +196,8 @@ fn parse(text: &str, source_type: SourceType) -> Result<Module, Unreadable> {
             message: format!("not {}: {}", language(source_type), first.map_or("syntax error", |e| e.message.as_ref())),
         });
     }
-    let mut reader = Reader { lines, assignments: assignments(text), module: Module::default(), changing: Vec::new() };
+    let mut reader =
+        ModuleReader { lines, assignments: assignments(text), module: Module::default(), changing: Vec::new() };
     reader.program(&parsed.program);
     Ok(reader.module)
 }
@@ -240,7 +242,7 @@ impl Lines {
     }
 }
 
-struct Reader<'t> {
+struct ModuleReader<'t> {
     lines: Lines,
     /// How often something seems to be assigned to a name.
     assignments: HashMap<&'t str, u32>,
@@ -249,7 +251,7 @@ struct Reader<'t> {
     changing: Vec<String>,
 }
 
-impl Reader<'_> {
+impl ModuleReader<'_> {
     fn program(&mut self, program: &Program) {
         for statement in &program.body {
             match statement {
@@ -371,8 +373,8 @@ impl Reader<'_> {
                 Some(init) => self.expression(init, 0),
                 None => self.node(one.span, Kind::Opaque("a variable without a value")),
             };
-            // Where nothing else is ever assigned, `let` and `var` are as good as `const`. With a type behind the name the
-            // declaration itself does not look like an assignment.
+            // Where nothing else is ever assigned, `let` and `var` are as good as `const`. With a type behind the
+            // name the declaration itself does not look like an assignment.
             let name = id.name.as_str();
             let own = u32::from(one.init.is_some() && one.type_annotation.is_none());
             let is_const = variables.kind == VariableDeclarationKind::Const;

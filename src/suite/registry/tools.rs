@@ -1,14 +1,14 @@
 //! Which of the values that a barrel exports are tools, and what they say of themselves.
 //!
 //! An object with a name, or with a description and a name to call it by, is a tool, also as an argument of a call
-//! (`defineTool({…})`, `new Tool({…})`, `tool("name", "what it does", …)`) or as the fields of a class; lists and objects
-//! hold tools; functions, texts, numbers and validator schemas are none. What might be a tool and cannot be read is a
-//! warning.
+//! (`defineTool({…})`, `new Tool({…})`, `tool("name", "what it does", …)`) or as the fields of a class; lists and
+//! objects hold tools; functions, texts, numbers and validator schemas are none. What might be a tool and cannot be
+//! read is a warning.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::barrel::{Barrel, MAX_DEPTH, Place, Stop, Target};
+use super::barrel::{Barrel, Expression, MAX_DEPTH, Stop, Target};
 use super::module::{Item, Kind, Member, Node};
 use super::{SCHEMA_KEYS, is_schema};
 use crate::conversation::{JsonText, ToolSpec};
@@ -43,7 +43,7 @@ impl Barrel<'_> {
     }
 
     /// Adds the tools in a value: it is one, or holds some.
-    pub(super) fn tools(&mut self, place: &Place, called: &Called, depth: usize) {
+    pub(super) fn tools(&mut self, place: &Expression, called: &Called, depth: usize) {
         if depth > MAX_DEPTH {
             self.warn(&place.file, place.line, "lists inside lists, too deep to be read".to_owned());
             return;
@@ -91,9 +91,9 @@ impl Barrel<'_> {
         }
     }
 
-    /// Whether a member of an exported object that is no tool is worth looking into: anything that is made somewhere else,
-    /// lists, and objects.
-    fn may_hold_tools(&mut self, place: &Place, depth: usize) -> bool {
+    /// Whether a member of an exported object that is no tool is worth looking into: anything that is made
+    /// somewhere else, lists, and objects.
+    fn may_hold_tools(&mut self, place: &Expression, depth: usize) -> bool {
         match self.follow(place.clone(), depth) {
             Ok(Target::Namespace(_)) => true,
             Ok(Target::Value(place)) => match &place.node.kind {
@@ -106,7 +106,7 @@ impl Barrel<'_> {
         }
     }
 
-    fn call(&mut self, place: &Place, callee: &Arc<Node>, arguments: &[Item], called: &Called, depth: usize) {
+    fn call(&mut self, place: &Expression, callee: &Arc<Node>, arguments: &[Item], called: &Called, depth: usize) {
         let callee_text = dotted(callee);
         if callee_text.as_deref().is_some_and(|name| TRANSPARENT.contains(&name)) {
             for Item { value, .. } in arguments {
@@ -124,7 +124,7 @@ impl Barrel<'_> {
         {
             return;
         }
-        let texts: Vec<Place> = arguments.iter().take(2).map(|item| place.at(&item.value)).collect();
+        let texts: Vec<Expression> = arguments.iter().take(2).map(|item| place.at(&item.value)).collect();
         if let [name, description] = texts.as_slice()
             && self.is_text(name, depth)
             && self.is_text(description, depth)
@@ -148,16 +148,16 @@ impl Barrel<'_> {
         self.warn(&place.file, place.line, message);
     }
 
-    pub(super) fn is_text(&mut self, place: &Place, depth: usize) -> bool {
+    pub(super) fn is_text(&mut self, place: &Expression, depth: usize) -> bool {
         self.value(place.clone(), depth).is_ok_and(|place| matches!(place.node.kind, Kind::Text(_) | Kind::Joined(_)))
     }
 
     /// Adds the object as a tool if it is one.
-    fn tool(&mut self, object: &Place, called: &Called, given: Option<Place>, depth: usize) -> bool {
+    fn tool(&mut self, object: &Expression, called: &Called, given: Option<Expression>, depth: usize) -> bool {
         let mut member = |key: &str| self.member(object, key, depth).ok().flatten();
         let (name, id, description) = (member("name"), member("id"), member("description"));
         let (version, schema) = (member("version"), SCHEMA_KEYS.iter().find_map(|key| member(key)));
-        let is_list_of_tools = |place: &Option<Place>| {
+        let is_list_of_tools = |place: &Option<Expression>| {
             place.as_ref().is_some_and(|place| matches!(place.node.kind, Kind::Object(_) | Kind::Array(_)))
         };
         // A tool may be called `name`, and a validator schema may have such a field: neither is text.
@@ -197,11 +197,11 @@ impl Barrel<'_> {
 
     fn add(
         &mut self,
-        tool: &Place,
-        name: Place,
-        description: Option<Place>,
-        version: Option<Place>,
-        schema: Option<Place>,
+        tool: &Expression,
+        name: Expression,
+        description: Option<Expression>,
+        version: Option<Expression>,
+        schema: Option<Expression>,
     ) {
         if !self.seen.insert((Arc::clone(&tool.file), tool.node.start)) {
             return;
@@ -216,7 +216,7 @@ impl Barrel<'_> {
                 return self.warn(&file, line, message);
             }
         };
-        let mut text = |what: &str, place: Option<Place>| {
+        let mut text = |what: &str, place: Option<Expression>| {
             let place = place?;
             let (file, line) = (Arc::clone(&place.file), place.line);
             match self.text(place, 0) {

@@ -1,17 +1,18 @@
 //! The arguments of the tool call that a span is.
 //!
-//! A span that holds none does not say that there were none: most instrumentations leave them out unless somebody asks for
-//! content. So what is found here is an object, or arguments that are not known.
+//! A span that holds none does not say that there were none: most instrumentations leave them out unless somebody
+//! asks for content. So what is found here is an object, or arguments that are not known.
 //!
-//! OpenInference has one attribute, `tool.parameters`, for two things. The instrumentations of Agno, Pydantic AI and Google ADK write the
-//! arguments there, and into `input.value` as well; those of the OpenAI Agents SDK, LlamaIndex, `CrewAI` and smolagents write the tool's
-//! schema there, and the arguments into `input.value` alone. They are told apart by what a schema looks like. Some of the latter
-//! write the call of a Python function: `{"args": [], "kwargs": {…}}`.
+//! OpenInference has one attribute, `tool.parameters`, for two things. The instrumentations of Agno, Pydantic AI
+//! and Google ADK write the arguments there, and into `input.value` as well; those of the OpenAI Agents SDK,
+//! LlamaIndex, `CrewAI` and smolagents write the tool's schema there, and the arguments into `input.value` alone.
+//! They are told apart by what a schema looks like. Some of the latter write the call of a Python function:
+//! `{"args": [], "kwargs": {…}}`.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 use super::value;
-use crate::conversation::{Arguments, JsonText, Payload};
+use crate::conversation::{Arguments, JsonText, MaybeJson};
 use crate::json::{Json, Value};
 use crate::telemetry::semconv as name;
 
@@ -36,7 +37,7 @@ pub(super) fn arguments(span: &Span) -> Arguments {
             _ => Some(object),
         });
         match found {
-            Some(object) => return Arguments::Given(Payload::Json(written(text, &object))),
+            Some(object) => return Arguments::Given(MaybeJson::Json(written(text, &object))),
             None => other = other.or(Some((key, text))),
         }
     }
@@ -84,7 +85,8 @@ fn written(text: String, object: &Json) -> JsonText {
     }
 }
 
-/// The names of the parameters in what is the schema of a tool: a JSON Schema, or only its properties. `None`: it is none.
+/// The names of the parameters in what is the schema of a tool: a JSON Schema, or only its properties. `None`: it
+/// is none.
 fn properties(json: &Json) -> Option<Vec<String>> {
     let names = |json: &Json| json.members().iter().map(|(name, _)| name.clone()).collect();
     let is_object = json.get("type").is_none_or(|it| it.as_str() == Some("object"));
@@ -97,8 +99,8 @@ fn properties(json: &Json) -> Option<Vec<String>> {
     (!members.is_empty() && members.iter().all(is_described)).then(|| names(json))
 }
 
-/// The arguments in what may be the call of a Python function, whose tool has parameters of these names. `None`: some have no
-/// names.
+/// The arguments in what may be the call of a Python function, whose tool has parameters of these names. `None`:
+/// some have no names.
 fn of_call(call: Json, names: &[String]) -> Option<Json> {
     let is_own = |key: &str| names.iter().any(|name| name == key);
     match (call.get("args"), call.get("kwargs")) {

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 
 use super::arguments::arguments;
 use super::{MAX_CONTENT, cut, text, value};
-use crate::conversation::{Fault, JsonText, Payload, ToolCall, ToolOutcome};
+use crate::conversation::{Fault, JsonText, MaybeJson, ToolCall, ToolOutcome};
 use crate::json::{Json, Value};
 use crate::telemetry::semconv as name;
 
@@ -73,7 +73,7 @@ fn id_in(output: &str) -> Option<String> {
 
 /// The tool calls that a model asked for in a span of OpenInference:
 /// `llm.output_messages.0.message.tool_calls.0.tool_call.id` and `….function.arguments`.
-pub(super) fn asked(span: &Span) -> Vec<(String, Payload)> {
+pub(super) fn asked(span: &Span) -> Vec<(String, MaybeJson)> {
     let ids = span.attributes.iter().filter_map(|attribute| {
         let call = attribute.key.strip_prefix(name::OPENINFERENCE_ANSWERS)?.strip_suffix(".tool_call.id")?;
         match attribute.value.as_ref()?.value.as_ref()? {
@@ -89,17 +89,17 @@ pub(super) fn asked(span: &Span) -> Vec<(String, Payload)> {
 }
 
 /// What a model wrote is JSON, or broken; what is longer than it may be is cut, and then it is broken.
-fn payload_of(text: String) -> Payload {
+fn payload_of(text: String) -> MaybeJson {
     if text.len() > MAX_CONTENT {
-        return Payload::Malformed(cut(&text, MAX_CONTENT).to_owned());
+        return MaybeJson::Malformed(cut(&text, MAX_CONTENT).to_owned());
     }
-    JsonText::new(text.as_str()).map_or(Payload::Malformed(text), Payload::Json)
+    JsonText::new(text.as_str()).map_or(MaybeJson::Malformed(text), MaybeJson::Json)
 }
 
 /// A result that is no JSON is a text.
-fn result_of(text: String) -> Payload {
+fn result_of(text: String) -> MaybeJson {
     match payload_of(text) {
-        Payload::Malformed(text) => Payload::Json(JsonText::from(&Json { line: 0, value: Value::String(text) })),
-        json @ Payload::Json(_) => json,
+        MaybeJson::Malformed(text) => MaybeJson::Json(JsonText::from(&Json { line: 0, value: Value::String(text) })),
+        json @ MaybeJson::Json(_) => json,
     }
 }

@@ -11,7 +11,7 @@ use opentelemetry::trace::{Event, Link, SpanId as OtelSpanId, SpanKind};
 use opentelemetry_sdk::trace::{SpanData, SpanLinks};
 
 use super::content::{answer_of, instructions, messages};
-use super::steps::{Steps, Told};
+use super::steps::{CallSteps, Steps};
 use super::{
     Endpoint, MAX_CONTENT, MAX_CONTENT_OF_ALL, MAX_EVENTS, MAX_STUBS, MIN_CONTENT, Subject, clock, error, failure_kind,
     failure_text, finish_reason, happened, has_turns, name, named, otel_span_id, span, strings, text, times, tokens,
@@ -193,7 +193,8 @@ impl<'a> Attempt<'a> {
         conversation.map(|conversation| text(name::CONVERSATION_ID, conversation))
     }
 
-    /// An attribute with content, if the run has any and there is room for it; what makes it is told how long it may be.
+    /// An attribute with content, if the run has any and there is room for it; what makes it is told how long it
+    /// may be.
     pub(super) fn content(&self, key: &'static str, make: impl FnOnce(usize) -> String) -> Option<KeyValue> {
         let room = self.room.get();
         if !self.subject.content {
@@ -297,7 +298,7 @@ impl<'a> Attempt<'a> {
             }
         }
         let steps = Steps { attempt: self, ended, id, began, end };
-        let Told { mut spans, response_id } = steps.read(within);
+        let CallSteps { mut spans, response_id } = steps.read(within);
         let served = within.iter().filter(|event| matches!(event.payload, Payload::StubServed { .. })).count();
         if served > 0 {
             call.events.events.extend(stubs_served(within).take(MAX_STUBS));

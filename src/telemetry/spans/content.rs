@@ -1,7 +1,8 @@
-//! What was said, as the conventions write it, within bounds: what is too long is shortened, and what is written stays JSON.
+//! What was said, as the conventions write it, within bounds: what is too long is shortened, and what is written
+//! stays JSON.
 
 use super::{cut, name};
-use crate::conversation::{Blob, Finished, Message, Part, Payload as Json, Source, ToolSpec};
+use crate::conversation::{Blob, Finished, MaybeJson, Message, Part, Source, ToolSpec};
 use crate::event::CallEnd;
 use crate::json::write_string;
 
@@ -9,10 +10,10 @@ use crate::json::write_string;
 const CLOSING: usize = 128;
 
 /// JSON as an agent told it.
-pub(super) fn json_text(json: &Json) -> &str {
+pub(super) fn json_text(json: &MaybeJson) -> &str {
     match json {
-        Json::Json(text) => text.as_str(),
-        Json::Malformed(text) => text,
+        MaybeJson::Json(text) => text.as_str(),
+        MaybeJson::Malformed(text) => text,
     }
 }
 
@@ -22,7 +23,8 @@ pub(super) fn answer_of(ended: &CallEnd, finished: Option<&Finished>) -> Option<
     told.or_else(|| Some(Message::assistant(ended.response.clone().filter(|text| !text.is_empty())?)))
 }
 
-/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes: the last ones, if there are more.
+/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes: the last ones, if there
+/// are more.
 pub(super) fn messages(messages: &[Message], finish_reason: Option<&str>, most: usize) -> String {
     let mut pieces = Vec::new();
     let mut left = most.saturating_sub(2);
@@ -58,8 +60,8 @@ pub(super) fn instructions(texts: &[String], most: usize) -> String {
     list.end()
 }
 
-/// Tools: `[{"type": "function", "name": …, "description": …, "parameters": …}]`, in so many bytes; a schema that has no room is
-/// left out.
+/// Tools: `[{"type": "function", "name": …, "description": …, "parameters": …}]`, in so many bytes; a schema that
+/// has no room is left out.
 pub(super) fn definitions(tools: &[ToolSpec], most: usize) -> String {
     let mut list = List::new(most);
     for tool in tools {
@@ -204,7 +206,7 @@ impl List {
 mod tests {
     use super::*;
     use crate::conversation::JsonText;
-    use crate::json::Json as Value;
+    use crate::json::Json;
 
     /// Whatever is too long, what is written is JSON, and no longer than asked for.
     #[test]
@@ -236,7 +238,7 @@ mod tests {
             ];
             for written in written {
                 assert!(written.len() <= most.max(2), "{most}: {}", written.len());
-                assert!(Value::parse(&written).is_ok(), "{most}: {written}");
+                assert!(Json::parse(&written).is_ok(), "{most}: {written}");
             }
         }
         // As much is kept as there is room for, whatever it is made of; of a conversation the end.

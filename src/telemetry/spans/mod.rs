@@ -1,4 +1,5 @@
-//! Events of a run → spans, as section "Telemetry" of the documentation says: run, case, turn, call, and what happened in a call.
+//! Events of a run → spans, as section "Telemetry" of the documentation says: run, case, turn, call, and what
+//! happened in a call.
 //!
 //! Pure functions of the log: whoever exports a run later, or again, exports the same spans.
 
@@ -170,8 +171,8 @@ struct Events {
     bytes: usize,
 }
 
-/// Events that become spans together: those of an attempt at a case that is over, or the end of the run. Whoever may not need the
-/// spans makes them late: they are the same at any time.
+/// Events that become spans together: those of an attempt at a case that is over, or the end of the run. Whoever
+/// may not need the spans makes them late: they are the same at any time.
 #[derive(Debug)]
 pub struct Group {
     subject: Arc<Subject>,
@@ -221,9 +222,9 @@ impl Grouper {
         Self { subject: Arc::new(Subject::of(run, style)), open: HashMap::new(), passed_over: HashSet::new() }
     }
 
-    /// Passes over the events of attempts that begin while there is no room for their spans: how many spans an event would have
-    /// become, about. `None`: it is not of such an attempt, and is to be taken. This has to cost next to nothing: with a receiver
-    /// that is down it is done for every event of a run.
+    /// Passes over the events of attempts that begin while there is no room for their spans: how many spans an
+    /// event would have become, about. `None`: it is not of such an attempt, and is to be taken. This has to cost
+    /// next to nothing: with a receiver that is down it is done for every event of a run.
     pub fn pass_over(&mut self, event: &RunEvent, has_room: bool) -> Option<usize> {
         let case = event.case.as_ref()?;
         if self.passed_over.is_empty() && has_room {

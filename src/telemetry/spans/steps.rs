@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::SpanData;
 use super::attempt::Attempt;
 use super::content::json_text;
 use super::{MAX_STEPS, clock, cut, error, later, name, named, span, strings, tells_a_call, text, tokens};
-use crate::conversation::{AgentEventKind, ModelTurn, Payload as Json, ToolCall, ToolOutcome};
+use crate::conversation::{AgentEventKind, MaybeJson, ModelTurn, ToolCall, ToolOutcome};
 use crate::event::{CallEnd, Payload, RunEvent};
 use crate::trace::SpanId;
 
@@ -26,7 +26,7 @@ pub(super) struct Steps<'a, 'b> {
 }
 
 /// What an agent told in a call.
-pub(super) struct Told<'a> {
+pub(super) struct CallSteps<'a> {
     /// Spans of what it did, unless it exports them itself.
     pub(super) spans: Vec<SpanData>,
     /// The provider's id of the last answer of its model; empty: not known.
@@ -35,7 +35,7 @@ pub(super) struct Told<'a> {
 
 impl Steps<'_, '_> {
     /// Reads the events of the call.
-    pub(super) fn read<'e>(&self, within: &[&'e Arc<RunEvent>]) -> Told<'e> {
+    pub(super) fn read<'e>(&self, within: &[&'e Arc<RunEvent>]) -> CallSteps<'e> {
         let mut spans: Vec<SpanData> = Vec::new();
         let mut open: HashMap<&str, usize> = HashMap::new();
         let mut response_id = "";
@@ -92,7 +92,7 @@ impl Steps<'_, '_> {
                 _ => {}
             }
         }
-        Told { spans, response_id }
+        CallSteps { spans, response_id }
     }
 
     fn step(&self, kind: &str, number: usize, of: Cow<'static, str>, at: SystemTime) -> SpanData {
@@ -122,7 +122,7 @@ impl Steps<'_, '_> {
     }
 
     /// What a tool was given or gave, as the agent told it, long ones cut.
-    fn json(&self, key: &'static str, json: &Json) -> Option<KeyValue> {
+    fn json(&self, key: &'static str, json: &MaybeJson) -> Option<KeyValue> {
         self.attempt.content(key, |most| cut(json_text(json), most).to_owned())
     }
 
@@ -144,8 +144,8 @@ impl Steps<'_, '_> {
         }
     }
 
-    /// A model turn is told when it is over. If it does not say how long it took, it is taken to have begun with the call, or with
-    /// the end of what came before it.
+    /// A model turn is told when it is over. If it does not say how long it took, it is taken to have begun with
+    /// the call, or with the end of what came before it.
     fn chat(&self, turn: &ModelTurn, before: &[SpanData], at: SystemTime) -> SpanData {
         let began = match turn.duration.and_then(|duration| at.checked_sub(duration)) {
             Some(began) => began.max(self.began),

@@ -6,7 +6,7 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 
 use super::*;
 use crate::conversation::{
-    AgentEvent, Arguments, CancelReason, Fault, Finished, JsonText, Message, ModelTurn, Part, Payload as Json, Role,
+    AgentEvent, Arguments, CancelReason, Fault, Finished, JsonText, MaybeJson, Message, ModelTurn, Part, Role,
     SpanEvidence, ToolCall, ToolMode, ToolOutcome, ToolSpec,
 };
 use crate::event::{Asked, PartyRole, PartySaid, Said};
@@ -51,9 +51,9 @@ fn run(content: bool) -> Run {
 }
 
 /// A log that is told event by event.
-struct Told(Vec<Stored>);
+struct Log(Vec<Stored>);
 
-impl Told {
+impl Log {
     fn run(&mut self, millis: i64, payload: Payload) {
         self.push(millis, None, 0, payload);
     }
@@ -79,7 +79,7 @@ fn agent(elapsed: u64, kind: AgentEventKind) -> Payload {
 }
 
 fn tool(name: &str) -> ToolCall {
-    let params = Arguments::Given(Json::Json(JsonText::new(r#"{"city": "Paris"}"#).expect("JSON")));
+    let params = Arguments::Given(MaybeJson::Json(JsonText::new(r#"{"city": "Paris"}"#).expect("JSON")));
     ToolCall { call_id: "c1".to_owned(), name: name.to_owned(), params, outcome: None, duration: None, turn: 0 }
 }
 
@@ -150,8 +150,8 @@ fn assertion(name: &str, outcome: Outcome, reason: &str, score: Option<f64>) -> 
     }
 }
 
-fn log(content: bool) -> (Run, Told) {
-    let mut log = Told(Vec::new());
+fn log(content: bool) -> (Run, Log) {
+    let mut log = Log(Vec::new());
     let run = run(content);
     log.run(0, Payload::RunStarted(Box::new(run.clone())));
     let card = AgentCard {
@@ -180,7 +180,7 @@ fn log(content: bool) -> (Run, Told) {
         1,
         agent(1, AgentEventKind::ToolStarted { call: tool("get_weather"), awaits_result: true, model_turn: 0 }),
     );
-    let outcome = ToolOutcome::Result(Some(Json::Json(JsonText::new("{\"sun\": true}").expect("JSON"))));
+    let outcome = ToolOutcome::Result(Some(MaybeJson::Json(JsonText::new("{\"sun\": true}").expect("JSON"))));
     let served = Payload::StubServed { call_id: "c1".to_owned(), outcome: outcome.clone(), unstubbed: false };
     log.case("single", 2, 15, 1, served);
     let missing = ToolOutcome::Error(Fault::message("there is no stub"));
@@ -465,7 +465,7 @@ fn spans_make_one_tree() {
 /// What no clock shows is no reason to fall over.
 #[test]
 fn impossible_times() {
-    let mut log = Told(Vec::new());
+    let mut log = Log(Vec::new());
     log.case("c", 1, 0, 0, started(ModeKind::Single));
     for elapsed in [Duration::MAX, Duration::ZERO] {
         let said = |kind| Payload::Agent(AgentEvent { seq: 1, elapsed: Some(elapsed), kind });
@@ -493,7 +493,7 @@ fn impossible_times() {
 #[test]
 fn tools_of_spans() {
     let names = |exports_spans: bool| {
-        let mut log = Told(Vec::new());
+        let mut log = Log(Vec::new());
         log.case("c", 1, 0, 0, started(ModeKind::Single));
         let took = Some(Duration::from_millis(1));
         let read = SpanEvidence {
@@ -531,11 +531,11 @@ fn tools_of_spans() {
 #[test]
 fn attributes_and_steps_are_bounded() {
     let long = "é".repeat(1 << 20);
-    let mut log = Told(Vec::new());
+    let mut log = Log(Vec::new());
     log.case("c", 1, 0, 0, started(ModeKind::Single));
     for number in 0..MAX_STEPS + 10 {
         let call = ToolCall { call_id: number.to_string(), name: long.clone(), ..tool("t") };
-        let params = Arguments::Given(Json::Malformed(long.clone()));
+        let params = Arguments::Given(MaybeJson::Malformed(long.clone()));
         let call = ToolCall { params, ..call };
         log.case("c", 1, 0, 1, agent(1, AgentEventKind::ToolStarted { call, awaits_result: false, model_turn: 0 }));
     }
@@ -559,7 +559,7 @@ async fn room_is_given_back() {
     let nobody = SpanExporter::builder().with_tonic().with_endpoint("http://127.0.0.1:9").build();
     let (resource, timeout) = (opentelemetry_sdk::Resource::builder_empty().build(), Duration::from_secs(1));
     let exporter = Exporter::start(nobody.expect("an address"), None, Conventions::default(), &resource, timeout);
-    let mut log = Told(Vec::new());
+    let mut log = Log(Vec::new());
     log.case("c", 1, 0, 0, started(ModeKind::Single));
     log.case("c", 1, 1, 0, Payload::CaseFinished(Box::new(result(Outcome::Passed, Vec::new()))));
     // Events of up to 8 KiB for each span wait as they are; larger ones become spans at once.

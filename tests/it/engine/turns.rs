@@ -47,7 +47,8 @@ fn is_answered(outcomes: &Outcomes) {
 
 const TWO: &str = r#", "maxTurns": 2"#;
 
-/// One model turn too many ends the call at once: the agent is told and gets its grace, and what it did until then is kept.
+/// One model turn too many ends the call at once: the agent is told and gets its grace, and what it did until then
+/// is kept.
 #[tokio::test(start_paused = true)]
 async fn model_turns_as_the_agent_reports_them() {
     let twenty = (0..20).flat_map(|n| {
@@ -119,7 +120,8 @@ async fn rounds_of_calls() {
     is_over(&stubbed(TWO, script(more.into_iter().flatten())).await, 2);
 }
 
-/// Of tools that really run nobody knows which round they belong to: there a limit holds for the model turns that are reported.
+/// Of tools that really run nobody knows which round they belong to: there a limit holds for the model turns that
+/// are reported.
 #[tokio::test(start_paused = true)]
 async fn live_tools() {
     let run = async |max_turns: &str, steps: Vec<Step>| {

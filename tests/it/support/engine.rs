@@ -10,7 +10,7 @@ use forge::case::CaseRef;
 use forge::check::framework::Replies;
 use forge::check::{self, Context};
 use forge::conversation::{
-    Arguments, Exchange, Failure, Fault, JsonText, Payload, ToolCall, ToolMode, ToolOutcome, Transcript,
+    Arguments, Exchange, Failure, Fault, JsonText, MaybeJson, ToolCall, ToolMode, ToolOutcome, Transcript,
 };
 use forge::event::{self, Run, RunEvent, State, SuiteInfo};
 use forge::json::Json;
@@ -287,9 +287,9 @@ impl Response {
 
 impl Record {
     fn call(&self, index: usize) -> Result<ToolCall, String> {
-        let payload = |raw: &Option<Box<RawValue>>| -> Result<Option<Payload>, String> {
+        let payload = |raw: &Option<Box<RawValue>>| -> Result<Option<MaybeJson>, String> {
             let text = raw.as_deref().map(|raw| JsonText::new(raw.get())).transpose();
-            text.map(|text| text.map(Payload::Json)).map_err(|error| format!("{}: {error}", self.name))
+            text.map(|text| text.map(MaybeJson::Json)).map_err(|error| format!("{}: {error}", self.name))
         };
         Ok(ToolCall {
             call_id: index.to_string(),
@@ -351,8 +351,8 @@ fn judge(
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
         let result = judge_case(case, recorded.get(&case.id), context)?;
         let labels = forge::suite::Labels::default();
-        log.push(event(&log, &case_ref, event::Payload::CasePlanned { name: case.description.clone(), labels }));
-        log.push(event(&log, &case_ref, event::Payload::CaseFinished(Box::new(result))));
+        log.push(event(&log, &case_ref, event::MaybeJson::CasePlanned { name: case.description.clone(), labels }));
+        log.push(event(&log, &case_ref, event::MaybeJson::CaseFinished(Box::new(result))));
     }
     let lines: Vec<Line> = log.chunks(2).filter_map(|pair| Verdict::of(&pair[0], &pair[1])).map(Line::of).collect();
     let run = run_of(suite, strict);
@@ -382,7 +382,7 @@ fn judge_case(
     Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }
 
-fn event(log: &[RunEvent], case: &CaseRef, payload: event::Payload) -> RunEvent {
+fn event(log: &[RunEvent], case: &CaseRef, payload: event::MaybeJson) -> RunEvent {
     let at = jiff::Timestamp::UNIX_EPOCH;
     RunEvent { sequence: log.len() as u64 + 1, at, case: Some(case.clone()), turn: 0, payload }
 }

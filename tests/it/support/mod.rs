@@ -1,8 +1,9 @@
 //! What the data-driven runners are made of.
 //!
-//! Both read folders of cases into [`tally::Item`]s and hand them to [`tally::conclude`], which knows the list of known
-//! gaps. [`vector`], [`engine`] and [`framework`] are for the vectors; [`scenario`], [`process`], [`observed`] and [`expectations`] for
-//! the scenarios. [`endpoint`] is an HTTP server for tests that are code; [`fake`] an agent, and [`telemetry`] receivers of spans.
+//! Both read folders of cases into [`tally::Item`]s and hand them to [`tally::conclude`], which knows the list of
+//! known gaps. [`vector`], [`engine`] and [`framework`] are for the vectors; [`scenario`], [`process`],
+//! [`observed`] and [`expectations`] for the scenarios. [`endpoint`] is an HTTP server for tests that are code;
+//! [`fake`] an agent, and [`telemetry`] receivers of spans.
 
 pub(crate) mod endpoint;
 pub(crate) mod engine;

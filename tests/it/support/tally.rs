@@ -38,8 +38,8 @@ pub(crate) struct Kind {
     pub(crate) prefixes: &'static [&'static str],
 }
 
-/// Writes what failed although it should not, and the summary line at the end. True when all is well: every failure is a
-/// known gap and, in the project's own folder, every known gap fails.
+/// Writes what failed although it should not, and the summary line at the end. True when all is well: every failure
+/// is a known gap and, in the project's own folder, every known gap fails.
 ///
 /// libtest captures what `println!` prints, so callers hand over stdout itself.
 pub(crate) fn conclude(

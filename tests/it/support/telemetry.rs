@@ -1,5 +1,5 @@
-//! Receivers of OTLP: Arize Phoenix, set up by `scripts/setup-phoenix.sh`, which is not ours, and a small one that keeps log records;
-//! and what they kept.
+//! Receivers of OTLP: Arize Phoenix, set up by `scripts/setup-phoenix.sh`, which is not ours, and a small one that
+//! keeps log records; and what they kept.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -301,8 +301,8 @@ impl Vector {
     }
 }
 
-/// Whether an expectation holds for an answer: objects by the keys that are stated, lists element by element, numbers as
-/// numbers; null is the same as absent.
+/// Whether an expectation holds for an answer: objects by the keys that are stated, lists element by element,
+/// numbers as numbers; null is the same as absent.
 pub(crate) fn holds(expected: &Value, answer: &Value) -> bool {
     match (expected, answer) {
         (Value::Object(expected), Value::Object(answer)) => {
