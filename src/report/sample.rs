@@ -170,7 +170,7 @@ pub(super) fn of_everything() -> (Run, Log) {
         },
         AssertionResult { opinion: Some(opinion), ..assertion("validator", Outcome::Failed, "") },
     ];
-    let json = JsonText::new("[1,2]").ok().map(Json::Json);
+    let json = JsonText::new("[1,2]").ok().map(MaybeJson::Json);
     let odd = ToolCall { params: Arguments::Given(MaybeJson::Malformed("{oops".to_owned())), ..call("odd", None) };
     worse.transcript.tool_calls = vec![
         call("look", Some(ToolOutcome::Result(json))),

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::conversation::{CancelReason, Fault};
-pub(super) use crate::peer::call::Farewells;
 
 /// How a run is told to end early.
 #[derive(Debug, Clone, Default)]

@@ -37,7 +37,6 @@ mod told;
 mod traced;
 mod validator;
 
-pub use crate::peer::call::Farewells;
 pub use asking::with_test_mode;
 pub use control::Control;
 pub use execute::execute;

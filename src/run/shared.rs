@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::control::{Control, Farewells};
+use super::control::Control;
 use super::gate::GateWatch;
 use super::journal::Journal;
 use super::reach::Reach;
@@ -18,6 +18,7 @@ use crate::check::arguments::Schemas;
 use crate::conversation::{Description, JsonText, ToolMode};
 use crate::json::{Json, Value};
 use crate::peer::agent::Agent;
+use crate::peer::call::Farewells;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::peer::output::Outputs;
 use crate::peer::spans::Inbox;

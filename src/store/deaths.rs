@@ -3,7 +3,8 @@
 //! A run counts while it goes on, and no more once it has left: it ended, or the daemon was told to stop. So what
 //! counts when a daemon starts are deaths.
 
-use super::database::{Value, get};
+use super::database::Value;
+use super::rows::get;
 use super::{Database, Store, StoreError};
 
 impl Store {

@@ -16,6 +16,7 @@ mod database;
 mod deaths;
 pub mod guard;
 mod live;
+mod rows;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
@@ -37,10 +38,11 @@ use crate::wire::run::head_to_proto;
 use crate::wire::value::WireError;
 use crate::work::in_place;
 pub use cursor::{Cursor, Waited};
-use database::{Batch, Block, Database, RunRow};
-pub use database::{CaseRow, Filter};
+use database::Database;
 pub use live::Change;
 use live::Live;
+use rows::{Batch, Block, RunRow};
+pub use rows::{CaseRow, Filter};
 use writer::Writer;
 
 /// The file of the database in the data directory.

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::StoreError;
-use super::database::{Batch, Database};
+use super::database::Database;
+use super::rows::Batch;
 use crate::run::pulse::watched;
 
 /// Batches that may wait; whoever comes later waits with them. What they hold is bounded by the events on their way.
@@ -171,7 +172,7 @@ async fn write(database: &Database, batches: &[Arc<Batch>]) -> Vec<Result<(), St
 
 #[cfg(test)]
 mod tests {
-    use super::super::database::Block;
+    use super::super::rows::Block;
     use super::*;
 
     /// What is written in one transaction after the other: batches by their place in the line.

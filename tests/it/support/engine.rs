@@ -351,8 +351,8 @@ fn judge(
         let case_ref = CaseRef { suite: Arc::clone(&path), case_id: case.id.as_str().into(), repeat: 1, attempt: 1 };
         let result = judge_case(case, recorded.get(&case.id), context)?;
         let labels = forge::suite::Labels::default();
-        log.push(event(&log, &case_ref, event::MaybeJson::CasePlanned { name: case.description.clone(), labels }));
-        log.push(event(&log, &case_ref, event::MaybeJson::CaseFinished(Box::new(result))));
+        log.push(event(&log, &case_ref, event::Payload::CasePlanned { name: case.description.clone(), labels }));
+        log.push(event(&log, &case_ref, event::Payload::CaseFinished(Box::new(result))));
     }
     let lines: Vec<Line> = log.chunks(2).filter_map(|pair| Verdict::of(&pair[0], &pair[1])).map(Line::of).collect();
     let run = run_of(suite, strict);
@@ -382,7 +382,7 @@ fn judge_case(
     Ok(check::judge(case, recorded.exchange()?, &Context { tool_mode, ..context }))
 }
 
-fn event(log: &[RunEvent], case: &CaseRef, payload: event::MaybeJson) -> RunEvent {
+fn event(log: &[RunEvent], case: &CaseRef, payload: event::Payload) -> RunEvent {
     let at = jiff::Timestamp::UNIX_EPOCH;
     RunEvent { sequence: log.len() as u64 + 1, at, case: Some(case.clone()), turn: 0, payload }
 }
