@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint rust-test python-test typescript-test proto-lint build attacks bench chaos clean
+.PHONY: help demo test lint rust-test python-test typescript-test proto-lint ci-lint build attacks bench chaos clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -7,7 +7,7 @@ help: ## List the targets
 demo: ## Build, start a daemon and a real Python agent, run a suite against it
 	scripts/demo.sh
 
-test: lint proto-lint rust-test python-test typescript-test ## Set up what the tests need and run all of them
+test: lint proto-lint ci-lint rust-test python-test typescript-test ## Set up what the tests need and run all of them
 
 build: ## Build the three programs (target/debug)
 	cargo build --locked --bins
@@ -20,10 +20,14 @@ lint: ## Formatting, clippy, documentation
 proto-lint: ## Lint the protocol, and compare it with the released one
 	scripts/proto-lint.sh
 
+ci-lint: ## Check the action for GitHub and the pipelines that the documentation shows
+	scripts/ci-lint.sh
+
 rust-test: ## Unit, integration and end-to-end tests of the programs
 	scripts/setup-python.sh
 	scripts/setup-phoenix.sh
 	scripts/setup-aimock.sh
+	scripts/setup-ci.sh
 	cargo test --locked
 
 python-test: ## Tests of the Python client and the sample agents

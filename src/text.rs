@@ -90,29 +90,85 @@ pub fn deepest(error: &dyn Error) -> String {
     error.to_string()
 }
 
-/// Somebody else's text, safe to show on a terminal: control characters and those that turn the direction of writing
-/// are written as escapes.
+/// Somebody else's text, safe to show on a terminal and in the log of a CI system: control characters, those that turn the
+/// direction of writing, and where commands to a CI system begin are written as escapes.
 #[must_use]
 pub fn printable(text: &str) -> String {
+    shown(text, |_| false)
+}
+
+/// The same for a text of several lines, which stay lines; so do tabs.
+#[must_use]
+pub fn printable_lines(text: &str) -> String {
+    shown(text, |c| matches!(c, '\n' | '\t'))
+}
+
+fn shown(text: &str, is_kept: fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        push_printable(&mut out, c);
+    let mut commands = Commands::default();
+    for (at, c) in text.char_indices() {
+        let is_command = commands.begins(&text[at..]);
+        match c {
+            c if is_kept(c) => out.push(c),
+            '\r' if is_kept('\n') && text[at + 1..].starts_with('\n') => {}
+            c if is_command => out.extend(c.escape_unicode()),
+            c => push_printable(&mut out, c),
+        }
     }
     out
 }
 
-/// JSON text, safe to show on a terminal and the same JSON: what a terminal would obey stands as an escape.
+/// Finds what CI systems obey in a log, in a text that is gone through letter by letter and may stand at the beginning of a line. GitHub
+/// Actions: `::` at the beginning of a line, and `##[` anywhere; Azure Pipelines and `TeamCity`: `##vso[` and `##teamcity[`.
+#[derive(Debug, Default)]
+pub struct Commands {
+    /// Something stands on the line.
+    is_in_line: bool,
+}
+
+impl Commands {
+    /// Longest word of a command, such as `teamcity`.
+    const MAX_WORD: usize = 20;
+
+    /// Whether a command begins with the next letter, which is the first one of `rest`.
+    #[must_use]
+    pub fn begins(&mut self, rest: &str) -> bool {
+        // Selectors of how a letter looks are nothing to those who compare by the rules of a language, as GitHub does.
+        let is_nothing = |c: char| matches!(c, '\u{fe00}'..='\u{fe0f}');
+        let mut after = rest.chars().filter(|c| !is_nothing(*c));
+        match rest.chars().next() {
+            Some('\n' | '\r') => self.is_in_line = false,
+            Some(c) if c.is_whitespace() || is_nothing(c) => {}
+            Some(':') => {
+                let begins = !self.is_in_line && after.nth(1) == Some(':');
+                self.is_in_line = true;
+                return begins;
+            }
+            Some('#') => {
+                self.is_in_line = true;
+                let is_hash = after.nth(1) == Some('#');
+                return is_hash && after.take(Self::MAX_WORD).find(|c| !c.is_ascii_lowercase()) == Some('[');
+            }
+            _ => self.is_in_line = true,
+        }
+        false
+    }
+}
+
+/// JSON text, safe to show on a terminal and in a log, and the same JSON: what those would obey stands as an escape.
 #[must_use]
 pub fn printable_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
-    // Line breaks and tabs stand between values only. Most bytes are letters, and reports are large.
-    while let Some(at) = rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte)) {
+    // Line breaks and tabs stand between values only, and so no text is at the beginning of a line. Most bytes are letters, and
+    // reports are large.
+    let is_odd = |byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte) || byte == b'#';
+    while let Some(at) = rest.bytes().position(is_odd) {
         let (before, odd) = rest.split_at(at);
         out.push_str(before);
         let mut chars = odd.chars();
         if let Some(c) = chars.next() {
-            if c.is_control() || is_unseen(c) {
+            if c.is_control() || is_unseen(c) || (c == '#' && Commands::default().begins(odd)) {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(out, "\\u{unit:04x}");
                 }
@@ -123,21 +179,6 @@ pub fn printable_json(json: &str) -> String {
         rest = chars.as_str();
     }
     out.push_str(rest);
-    out
-}
-
-/// The same for a text of several lines, which stay lines; so do tabs.
-#[must_use]
-pub fn printable_lines(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            '\r' if rest.peek() == Some(&'\n') => {}
-            c => push_printable(&mut out, c),
-        }
-    }
     out
 }
 
@@ -185,6 +226,21 @@ const fn is_unseen(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// Which lines the runner of GitHub Actions would obey, by its `ActionCommand.cs`; letters that its comparison does not see are not
+/// there.
+#[cfg(test)]
+pub(crate) fn obeyed(log: &str) -> Vec<&str> {
+    let words = ["error", "set-output", "stop-commands", "add-mask", "add-path", "group", "warning", "notice"];
+    let obeyed = |line: &str| {
+        let line: String = line.chars().filter(|c| !matches!(c, '\u{fe00}'..='\u{fe0f}')).collect();
+        let word = |text: &str| words.contains(&text.split(' ').next().unwrap_or_default());
+        let new = line.trim_start().strip_prefix("::").and_then(|rest| rest.split_once("::"));
+        let old = line.split_once("##[").and_then(|(_, rest)| rest.split_once(']'));
+        new.is_some_and(|(info, _)| word(info)) || old.is_some_and(|(info, _)| word(info)) || line.contains("##vso[")
+    };
+    log.split(['\n', '\r']).filter(|line| obeyed(line)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +269,35 @@ mod tests {
         let whole = trouble("cannot read: a: no such file", Some(trouble("a", Some(trouble("gone", None)))));
         assert_eq!(chain(&whole), "cannot read: a: no such file: gone");
         assert_eq!(deepest(&whole), "gone");
+    }
+
+    #[test]
+    fn no_ci_system_obeys_it() {
+        let attacks = [
+            "::set-output name=a::b",
+            "x\n  \u{3000}::error file=a,line=1::b\n::stop-commands::x",
+            "a\r::add-mask::b\r\n\t::group::c",
+            "mid ##[add-path]/tmp and ###[warning]x ##[error a=b]",
+            ":\u{fe0f}:error::x\n\u{fe0f}::error::y #\u{fe00}#\u{fe0f}[error]z",
+            "##vso[task.setvariable variable=a]b ##teamcity[x]",
+        ];
+        assert!(attacks.iter().all(|attack| !obeyed(attack).is_empty()), "the test knows a command when it sees one");
+        for attack in attacks {
+            for shown in [printable(attack), printable_lines(attack), printable_json(&format!("{attack:?}"))] {
+                assert!(obeyed(&shown).is_empty() && !shown.contains("##teamcity["), "{attack:?}: {shown:?}");
+            }
+            let json = serde_json::to_string(attack).expect("JSON");
+            assert_eq!(serde_json::from_str::<String>(&printable_json(&json)).expect("JSON"), attack);
+        }
+        assert_eq!(printable_lines("::error::x\n ::y"), "\\u{3a}:error::x\n \\u{3a}:y");
+        assert_eq!(printable_json(r###""##[error]x""###), r###""\u0023#[error]x""###);
+        for harmless in ["a::b", "std::vec", "# Title\n## More\n- [x] ##", "#[test]", ":)", "a: ::b", "## [link]"] {
+            assert_eq!(printable_lines(harmless), harmless);
+        }
+        // Each letter is looked at a few times, whatever they are.
+        for long in [":", "#", ":\u{fe0f}", "##a"] {
+            assert!(printable_lines(&long.repeat(1 << 20)).len() >= 1 << 20);
+        }
     }
 
     #[test]

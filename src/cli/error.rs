@@ -38,16 +38,24 @@ impl Exit {
     }
 }
 
+impl Exit {
+    /// The exit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::CouldNotRun => 3,
+            Self::NothingSelected => 4,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Passed => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::CouldNotRun => 3,
-            Exit::NothingSelected => 4,
-            Exit::Interrupted => 130,
-        })
+        Self::from(exit.code())
     }
 }
 
@@ -62,6 +70,8 @@ pub struct CliError {
     pub is_away: bool,
     /// Whether the daemon has too much to do just now: the same works in a moment.
     pub is_busy: bool,
+    /// Whether programs were told already what came of the run: nothing comes after that.
+    pub is_told: bool,
     message: String,
     /// More lines, such as the findings in a suite.
     details: Vec<String>,
@@ -83,6 +93,7 @@ impl CliError {
             reason: String::new(),
             is_away: false,
             is_busy: false,
+            is_told: false,
             message: message.into(),
             details: Vec::new(),
             hint: None,
@@ -101,6 +112,12 @@ impl CliError {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The same, where programs were told already what came of the run.
+    #[must_use]
+    pub fn told(self) -> Self {
+        Self { is_told: true, ..self }
     }
 
     /// A status that a daemon answered while `doing` something.
@@ -139,6 +156,12 @@ impl CliError {
     #[must_use]
     pub fn reader_left() -> Self {
         Self::new(Exit::Passed, "")
+    }
+
+    /// What it says: what could not be done, the lines below it, and what to do about it.
+    #[must_use]
+    pub fn parts(&self) -> (&str, &[String], Option<&str>) {
+        (&self.message, &self.details, self.hint.as_deref())
     }
 
     /// Writes the error to stderr.

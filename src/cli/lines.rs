@@ -24,6 +24,18 @@ pub(super) struct Lines {
     answers: Vec<String>,
 }
 
+/// A case whose verdict came.
+pub(super) struct Closed<'a> {
+    /// What is shown of it.
+    pub(super) shown: &'a Shown,
+    /// What it is about.
+    pub(super) name: String,
+    /// What its author noted beside it.
+    pub(super) labels: Labels,
+    /// How its trace is found.
+    pub(super) tracing: Option<&'a Tracing>,
+}
+
 #[derive(Debug)]
 enum Line {
     /// What its file says about it.
@@ -37,8 +49,8 @@ impl Lines {
         Self { answers: suites, ..Self::default() }
     }
 
-    /// Takes the next event, and gives what is shown of the case that ended with it.
-    pub(super) fn take(&mut self, event: &RunEvent) -> Option<&Shown> {
+    /// Takes the next event, and gives the case that ended with it.
+    pub(super) fn take(&mut self, event: &RunEvent) -> Option<Closed<'_>> {
         if let Payload::RunStarted(run) = &event.payload {
             self.tracing = Some(Tracing::of(run));
         }
@@ -66,11 +78,13 @@ impl Lines {
                 if let Some((_, line)) = place
                     && let Line::Open(name, labels) = line
                 {
-                    let verdict = Verdict { case, name, labels, result, tracing: self.tracing.as_ref() };
+                    let (name, labels) = (std::mem::take(name), std::mem::take(labels));
+                    let tracing = self.tracing.as_ref();
+                    let verdict = Verdict { case, name: &name, labels: &labels, result, tracing };
                     let shows_answer = self.answers.iter().any(|suite| **suite == *case.suite);
                     *line = Line::Shown(Shown::of(verdict, shows_answer));
                     if let Line::Shown(shown) = line {
-                        return Some(shown);
+                        return Some(Closed { shown, name, labels, tracing });
                     }
                 }
             }

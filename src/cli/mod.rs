@@ -143,8 +143,13 @@ pub async fn main() -> ExitCode {
 /// Writes data to stdout. Whoever does not want to read on ends the command, without a word: see
 /// [`CliError::reader_left`].
 fn print(text: &str) -> Result<(), CliError> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], of a text that comes in pieces.
+fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::reader_left()),
         Err(error) => Err(CliError::new(Exit::CouldNotRun, format!("cannot write to stdout: {error}"))),
@@ -163,9 +168,17 @@ fn tell(text: &str) {
 
 /// How output to stdout looks: in colour on a terminal, unless `NO_COLOR` is set.
 fn look() -> Look {
-    let width = console::Term::stdout().size_checked().map(|(_rows, columns)| usize::from(columns));
+    look_of(&console::Term::stdout(), std::io::stdout().is_terminal())
+}
+
+/// The same of stderr.
+fn look_of_stderr() -> Look {
+    look_of(&console::Term::stderr(), std::io::stderr().is_terminal())
+}
+
+fn look_of(term: &console::Term, is_terminal: bool) -> Look {
+    let width = term.size_checked().map(|(_rows, columns)| usize::from(columns));
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let is_terminal = std::io::stdout().is_terminal();
     let (width, colors) = (width.unwrap_or(Look::PIPE.width), is_terminal && !no_color);
     Look { width, colors, wraps: is_terminal, is_brief: false }
 }

@@ -7,7 +7,9 @@ pub(super) mod config;
 mod config_agents;
 mod create;
 mod earlier;
+mod fail_on;
 mod generate;
+mod github;
 mod http_agent;
 mod interrupts;
 pub(super) mod outputs;
@@ -33,6 +35,8 @@ use crate::bundle::Role;
 use crate::conversation::ToolMode;
 use crate::peer::target::{Target, speaks_http};
 use crate::plan::{PlanError, PlannedCase, Replay, RunSpec, plan};
+use crate::report::github::Annotations;
+use crate::report::stream::{self, Stream};
 use crate::suite::Defaults;
 use crate::suite::source::Source;
 use crate::suite::template::Data;
@@ -42,18 +46,41 @@ pub(super) use args::RunArgs;
 use args::Tools;
 use create::create;
 pub(super) use create::read_run;
+use fail_on::FailOn;
 use http_agent::HttpAgents;
 use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use start::Starts;
 use tell::tell;
-use until_end::{Ended, follow};
+use until_end::{Ended, Others, follow};
 use verbose::Verbose;
 
 /// Time that a daemon may be away when nothing is said: it is being restarted.
 const WAIT: Duration = Duration::from_mins(1);
 
-pub(super) async fn run(daemon: Option<String>, mut args: RunArgs) -> Result<Exit, CliError> {
+pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, CliError> {
+    let (is_json, has_annotations) = (args.json, tells_github(&args));
+    let done = run_as_asked(daemon, args).await;
+    if let Err(error) = &done
+        && !error.is_told
+    {
+        if is_json {
+            let (message, details, hint) = error.parts();
+            let line = stream::error(error.exit.code(), message, details, hint);
+            print(&line.map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?)?;
+        }
+        if has_annotations {
+            github::annotate_error(error);
+        }
+    }
+    done
+}
+
+fn tells_github(args: &RunArgs) -> bool {
+    !args.dry_run && !args.detach && args.github.unwrap_or_default().is_now()
+}
+
+async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit, CliError> {
     let daemon = daemon.filter(|_| !args.daemon_free);
     let starts = settle(&mut args, daemon.as_deref())?;
     let http = HttpAgents::start(&mut args, daemon.as_deref()).await?;
@@ -131,6 +158,7 @@ fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<Starts, CliError> 
         )
         .hint("give its address with --daemon URL or FORGE_DAEMON"));
     }
+    FailOn::check(args)?;
     check_outputs(args)?;
     if let Some((id, _)) = args.agent.iter().enumerate().find_map(|(n, a)| args.agent[..n].iter().find(|b| b.0 == a.0))
     {
@@ -236,12 +264,19 @@ async fn run_on(
     let given = inputs.given.clone();
     // Suites may be large, and who only waits does not need them.
     let messages = std::mem::take(&mut inputs.messages);
-    let inputs = Some(inputs).filter(|_| args.update_snapshots || args.verbose);
+    let annotations = tells_github(args).then(Annotations::default);
+    let inputs = Some(inputs).filter(|_| args.update_snapshots || args.verbose || annotations.is_some());
     let verbose = inputs.as_ref().filter(|_| args.verbose).map(|inputs| Verbose::new(&inputs.suites));
     let lines = Lines::with_answers_of(messages);
-    let Ended { run, lines, answered } = follow(client, args, &run, interrupts, verbose, lines).await?;
+    let mut others = Others { stream: args.json.then(Stream::default), annotations };
+    let Ended { run, lines, answered } = follow(client, args, &run, interrupts, verbose, lines, &mut others).await?;
     // First what people wait for, then the files, whatever became of the other.
     let told = tell(args, &run, &given, &lines);
+    let fail_on = args.fail_on.unwrap_or_default();
+    let exit = fail_on.exit(&run, &lines);
+    if let Some(text) = fail_on.note(&run, exit) {
+        say(args, &text);
+    }
     drop(lines);
     let written = match write_results(client, args, &run).await {
         // What came of the run is known and kept.
@@ -251,15 +286,20 @@ async fn run_on(
                 .tell();
             Ok(())
         }
+        // Whoever read stdout has enough of it, and what the run came to is what it came to.
+        Err(error) if error.exit == Exit::Passed => Ok(()),
         written => written,
     };
+    if let (Some(inputs), Some(annotations)) = (&inputs, others.annotations) {
+        github::finish(client, args, inputs, &run, annotations).await;
+    }
     let stored = inputs.filter(|_| args.update_snapshots);
     let stored = stored.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
-    match told {
-        Err(error) if error.exit != Exit::Passed => return Err(error),
-        Ok(()) | Err(_) => written.and(stored)?,
-    }
-    Ok(Exit::of_run(run.exit_code()))
+    let done = match told {
+        Err(error) if error.exit != Exit::Passed => Err(error),
+        Ok(()) | Err(_) => written.and(stored),
+    };
+    done.map(|()| exit).map_err(CliError::told)
 }
 
 /// What the arguments ask for, but for the bundle and the cases that are picked.

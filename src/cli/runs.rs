@@ -9,11 +9,11 @@ use super::agents::key_value;
 use super::client::Client;
 use super::follow::Follower;
 use super::lines::Lines;
-use super::run::outputs::report;
+use super::run::outputs::{format_named, report};
 use super::run::read_run;
 use super::{CliError, Exit, look, named, note, print};
 use crate::event::Run;
-use crate::report::{repeats, summary};
+use crate::report::{Format, repeats, summary};
 use crate::text::{printable, printable_json};
 use crate::wire::control as pb;
 use crate::wire::run::time_to_proto;
@@ -66,10 +66,14 @@ pub(super) enum RunsCommand {
         #[arg(value_name = "RUN")]
         run_id: String,
 
-        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; may be given
-        /// several times
+        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; or - for
+        /// stdout; may be given several times
         #[arg(short, long, value_name = "FILE", required_unless_present = "otlp_file")]
         output: Vec<PathBuf>,
+
+        /// Format of -o -: json, jsonl, junit, markdown or html [default: json]
+        #[arg(long, value_name = "FORMAT", value_parser = format_named)]
+        format: Option<Format>,
 
         /// Write the traces of the run to this file, as OTLP in JSON, a request a line
         #[arg(long, value_name = "FILE")]
@@ -156,10 +160,9 @@ pub(super) async fn runs(daemon: Option<String>, command: RunsCommand) -> Result
             client.ask("removing the run", client.runs().delete_run(request)).await?;
             Ok(Exit::Passed)
         }
-        RunsCommand::Report { run_id, output, otlp_file } => {
-            report(&client, &named::run_id(&client, &run_id).await?, &output, otlp_file.as_deref())
-                .await
-                .map(|()| Exit::Passed)
+        RunsCommand::Report { run_id, output, format, otlp_file } => {
+            let run_id = named::run_id(&client, &run_id).await?;
+            report(&client, &run_id, &output, format, otlp_file.as_deref()).await.map(|()| Exit::Passed)
         }
         RunsCommand::Show { run_id } => show(&client, &named::run_id(&client, &run_id).await?).await,
         RunsCommand::Cancel { run_id } => {

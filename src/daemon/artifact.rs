@@ -85,9 +85,11 @@ impl Artifacts {
             Some(outline) => Outlining::Made(outline),
             None => Outlining::Reading(Box::new(Outliner::new(run)), Box::new(cursor)),
         };
-        let log = Log::new(Arc::clone(store), request.run_id);
+        let log = Log::new(Arc::clone(store), request.run_id.clone());
         let last = Arc::clone(&self.last);
-        let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report: format.report(), log, last }));
+        let attachment = Some(request.attachment.as_str()).filter(|path| !path.is_empty());
+        let report = format.report(attachment);
+        let writing = Writing::Outline(Box::new(Beginning { outlining, suite, report, log, last }));
         Ok(respond(writing))
     }
 }

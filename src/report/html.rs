@@ -338,6 +338,7 @@ mod tests {
             c.is_control() && !"\n\t".contains(*c) || ('\u{202a}'..='\u{202e}').contains(c) || *c == '\u{fffe}'
         };
         assert_eq!(page.chars().find(strange), None);
+        assert_eq!(crate::text::obeyed(&page), [""; 0]);
         assert!(words(&document).contains("</script><script>alert(1)</script>"), "it is shown as it is");
     }
 

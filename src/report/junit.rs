@@ -7,6 +7,10 @@
 //! A gate is a test of its own, as it decides about the run. An attempt after which a case was tried again stands with its test, as
 //! Surefire and Gradle write it: `flakyFailure` or `flakyError` if the last one passed, else `rerunFailure` or `rerunError`.
 //!
+//! What else there is to know stands in properties: of the suite who was tested, and under which labels; of a case its labels, cause and
+//! blame, what it cost, and its trace. A case that did not pass names the page of the run as its attachment, as GitLab and Jenkins read it,
+//! if there is one.
+//!
 //! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped by the
 //! library; what nobody would see of it, and what XML 1.0 cannot hold, is written as escapes here.
 
@@ -17,7 +21,10 @@ use quick_junit::{NonSuccessKind, Report as Document, TestCase, TestCaseStatus, 
 
 use super::outline::{Outline, Position};
 use super::steps::{Room, plain};
+use super::words::{is_bad, money, tokens};
 use super::{Report, Unwritable, Verdict, Written, attempts_note, repeats};
+use crate::conversation::AgentCard;
+use crate::event::{Run, SuiteInfo};
 use crate::text::{clip, printable_lines};
 use crate::verdict::gate::{GateResult, Passage};
 use crate::verdict::{Attempt, Outcome};
@@ -31,6 +38,23 @@ const MAX_LINE: usize = 4_000;
 pub struct Junit {
     /// Names of the cases of the suite at hand.
     names: HashSet<String>,
+    /// Path of a file that tells more of the cases that did not pass.
+    attachment: Option<String>,
+}
+
+impl Junit {
+    /// Longest path of an attachment, in bytes.
+    const MAX_ATTACHMENT: usize = 4_096;
+
+    /// One whose cases have an attachment if they did not pass: a file, by its path. A path that cannot be written is none.
+    #[must_use]
+    pub fn with_attachment(path: &str) -> Self {
+        let is_plain = !path.is_empty()
+            && path.len() <= Self::MAX_ATTACHMENT
+            && clean(path) == path
+            && !path.contains([']', '\n']);
+        Self { attachment: is_plain.then(|| path.to_owned()), ..Self::default() }
+    }
 }
 
 /// What the gate of a run stands as among its suites: no path of a suite holds a colon.
@@ -64,6 +88,9 @@ impl Report for Junit {
         suite.errors = number(totals.errored);
         // One without anything in it would have no end of its own.
         suite.add_property(("tier", info.tier.name()));
+        for (name, value) in about_suite(&outline.run, info) {
+            suite.add_property((clean(&name).as_str(), clean(value).as_str()));
+        }
         between(suite, SUITE, SUITE_END)
     }
 
@@ -78,7 +105,7 @@ impl Report for Junit {
             name = format!("{label} ({number})");
             number += 1;
         }
-        suite.add_test_case(case(&outline.info(place.part).path, &name, verdict));
+        suite.add_test_case(case(&outline.info(place.part).path, &name, verdict, self.attachment.as_deref()));
         between(suite, CASE, SUITE_END)
     }
 
@@ -141,7 +168,42 @@ fn between(suite: TestSuite, from: &str, to: &str) -> Written {
     Ok(text.find(from).map_or("", |start| &text[start..]).to_owned())
 }
 
-fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
+/// What there is to know of a suite: names, and values.
+fn about_suite<'a>(run: &'a Run, info: &'a SuiteInfo) -> Vec<(String, &'a str)> {
+    let card = |of: fn(&AgentCard) -> &String| run.agent.as_ref().map_or("", |card| of(card).as_str());
+    let facts = [
+        ("run", run.run_id.as_str()),
+        ("tool", &info.tool_name),
+        ("hash", &info.eval_file_hash),
+        ("agent", &run.spec.agent_id),
+        ("agent.version", card(|card| &card.version)),
+        ("agent.model", card(|card| &card.model)),
+        ("baseline", info.comparison.as_ref().map_or("", |compared| &compared.baseline_run_id)),
+    ];
+    let labels = run.spec.labels.iter().map(|(key, value)| (format!("label.{key}"), value.as_str()));
+    let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(labels);
+    facts.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// What there is to know of a case: names, and values.
+fn about_case(verdict: Verdict<'_>) -> Vec<(&'static str, String)> {
+    let (labels, result) = (verdict.labels, verdict.result);
+    let mut facts = vec![("description", verdict.name.to_owned())];
+    facts.extend(result.cause.map(|cause| ("cause", cause.name().to_owned())));
+    facts.extend(result.blame.map(|blame| ("blame", blame.name().to_owned())));
+    facts.extend(labels.difficulty.clone().map(|word| ("difficulty", word)));
+    facts.extend(labels.bug_ref.clone().map(|bug| ("bug", bug)));
+    facts.extend(labels.created_at.clone().map(|time| ("since", time)));
+    facts.extend(labels.tags.iter().map(|tag| ("tag", tag.clone())));
+    if let Some(usage) = &result.transcript.usage {
+        facts.extend(tokens(usage).map(|tokens| ("tokens", tokens)));
+        facts.extend(usage.cost.map(|cost| ("cost", money(cost))));
+    }
+    facts.extend(verdict.traced().map(|traced| ("trace", traced.shown().to_owned())));
+    facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn case(class: &str, name: &str, verdict: Verdict<'_>, attachment: Option<&str>) -> TestCase {
     let result = verdict.result;
     let message = clean(result.error.as_deref().unwrap_or_default());
     let bad = |kind| {
@@ -176,9 +238,12 @@ fn case(class: &str, name: &str, verdict: Verdict<'_>) -> TestCase {
         if !told.is_empty() {
             case.set_system_out(clean(&told));
         }
+    } else if let Some(path) = attachment.filter(|_| is_bad(result.outcome)) {
+        case.set_system_out(format!("[[ATTACHMENT|{path}]]"));
     }
-    if !verdict.name.is_empty() {
-        case.add_property(("description", clean(verdict.name).as_str()));
+    case.extra.insert("file".into(), clean(class).into());
+    for (name, value) in about_case(verdict) {
+        case.add_property((name, clean(&value).as_str()));
     }
     case
 }
@@ -199,9 +264,9 @@ fn rerun(number: usize, attempt: &Attempt, all: usize) -> TestRerun {
     rerun
 }
 
-/// A text without the characters that are in no XML 1.0.
+/// A text without the characters that are in no XML 1.0, and without what readers take for the path of an attachment.
 fn clean(text: &str) -> String {
-    printable_lines(text)
+    printable_lines(text).replace("[[ATTACHMENT|", "[\\u{5b}ATTACHMENT|")
 }
 
 /// What somebody wants to see who looks at a case that did not pass.
@@ -229,9 +294,9 @@ fn details(verdict: Verdict<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Attempt, GATE, GateResult, Passage};
+    use super::{Attempt, GATE, GateResult, Junit, Passage};
     use crate::report::sample::{self, HOSTILE, errored, failed, passed};
-    use crate::report::{Format, whole};
+    use crate::report::{Format, whole, whole_of};
     use crate::verdict::{CaseResult, Totals};
 
     #[test]
@@ -338,5 +403,51 @@ mod tests {
         let document = roxmltree::Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
         assert_eq!(cases.count(), HOSTILE.len());
+        assert_eq!(crate::text::obeyed(&text), [""; 0]);
+        assert!(!text.contains("[[ATTACHMENT"), "{text}");
+    }
+
+    /// GitLab takes the path from the text of `system-out`, and shows it with the tests that failed.
+    #[test]
+    fn the_page_is_the_attachment_of_what_did_not_pass() {
+        let attached = |path: &str| {
+            let (run, log) = sample::of_everything();
+            let text = whole_of(Box::new(Junit::with_attachment(path)), run, &log, None).expect("text");
+            let document = roxmltree::Document::parse(&text).expect("XML");
+            let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+            let with = cases.filter(|case| {
+                let out = case.children().find(|node| node.has_tag_name("system-out"));
+                let is_bad = case.children().any(|node| node.has_tag_name("failure") || node.has_tag_name("error"));
+                let has =
+                    out.is_some_and(|out| out.text().is_some_and(|text| text == format!("[[ATTACHMENT|{path}]]")));
+                assert!(is_bad || !has, "only those that did not pass have one");
+                has
+            });
+            with.count()
+        };
+        assert_eq!(attached("out/page.html"), 3);
+        for bad in ["", "a]]b.html", "a\nb.html", "a\u{202e}.html", "[[ATTACHMENT|x"] {
+            assert_eq!(attached(bad), 0, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn properties_say_what_else_there_is_to_know() {
+        let (mut run, log) = sample::of_everything();
+        std::sync::Arc::make_mut(&mut run.spec).labels = vec![("branch".to_owned(), "main<1>".to_owned())];
+        let text = whole(Format::Junit, run, &log, None).expect("text");
+        let document = roxmltree::Document::parse(&text).expect("XML");
+        let told: Vec<String> = document
+            .descendants()
+            .filter(|node| node.has_tag_name("property"))
+            .map(|node| [node.attribute("name"), node.attribute("value")].map(|it| it.expect("both")).join("="))
+            .collect();
+        for fact in
+            ["tier=golden", "agent=demo", "agent.version=1.2", "label.branch=main<1>", "blame=agent", "bug=BUG-7"]
+        {
+            assert!(told.iter().any(|told| told == fact), "{fact} in {told:?}");
+        }
+        let mut cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+        assert!(cases.all(|case| case.attribute("file") == Some("evals/a.golden.json")));
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         let (run, verdicts) = sample::of_everything();
         let text = report(&run, &verdicts);
         for part in [
-            "## ⚠️ errored: 2 of 7 cases passed, 2 failed, 1 errored, 1 not run, 1 skipped, 1 flaky\n",
+            "<!-- forge-report: demo -->\n## ⚠️ errored: 2 of 7 cases passed, 2 failed, 1 errored, 1 not run, 1 skipped, 1 flaky\n",
             "agent `demo` · `Demo` · version `1.2` · model `small` · run `run-1` · took 2.5 s · $0.0120 (estimated) · exit \
              code 3\n",
             "### `evals/a.golden.json`\n\n`demo`, golden evals\n",
@@ -186,7 +186,10 @@ mod tests {
         std::sync::Arc::make_mut(&mut run.spec).agent_id = HOSTILE.concat();
         let text = report(&run, &verdicts);
         assert!(text.len() <= MAX_REPORT);
-        let outside = outside_code(&text);
+        assert_eq!(crate::text::obeyed(&text), [""; 0]);
+        let (marker, rest) = text.split_once('\n').expect("lines");
+        assert!(marker.starts_with("<!-- forge-report") && marker.find("-->") == Some(marker.len() - 3), "{marker}");
+        let outside = outside_code(rest);
         for bad in ["script", "onerror", "javascript", "@everyone", "](", "http", "# big", "a | b", "-->", "~~~"] {
             assert!(!outside.contains(bad), "{bad} in {outside}");
         }

@@ -8,6 +8,7 @@
 
 pub mod console;
 pub mod console_framework;
+pub mod github;
 pub mod history;
 pub mod html;
 pub mod jsonl;
@@ -19,6 +20,7 @@ pub mod repeats;
 mod sample;
 pub mod steps;
 pub mod stored;
+pub mod stream;
 pub mod suite_result;
 pub mod transcript;
 mod words;
@@ -202,6 +204,14 @@ pub trait Report: Send {
 /// # Errors
 /// When it cannot be written, or the log is none.
 pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) -> Written {
+    whole_of(format.report(None), run, log, only)
+}
+
+/// As [`whole`], of a report that is begun.
+///
+/// # Errors
+/// When it cannot be written, or the log is none.
+pub fn whole_of(mut report: Box<dyn Report>, run: Run, log: &[RunEvent], only: Option<usize>) -> Written {
     let mut outliner = Outliner::new(run);
     for event in log {
         outliner.take(event);
@@ -212,7 +222,6 @@ pub fn whole(format: Format, run: Run, log: &[RunEvent], only: Option<usize>) ->
         None => outline,
     };
     let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
-    let mut report = format.report();
     let mut text = String::new();
     let mut next = Some(Step::Head);
     while let Some(step) = next {
@@ -269,13 +278,14 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// A report in this format, of which nothing is written yet.
+    /// A report in this format, of which nothing is written yet. `attachment`: path of a file that tells more of the cases that did not
+    /// pass, where a format names such.
     #[must_use]
-    pub fn report(self) -> Box<dyn Report> {
+    pub fn report(self, attachment: Option<&str>) -> Box<dyn Report> {
         match self {
             Self::Json => Box::new(suite_result::Json),
             Self::Jsonl => Box::new(jsonl::Lines),
-            Self::Junit => Box::new(junit::Junit::default()),
+            Self::Junit => Box::new(attachment.map_or_else(junit::Junit::default, junit::Junit::with_attachment)),
             Self::Markdown => Box::new(markdown::Markdown::default()),
             Self::Html => Box::new(html::Html::default()),
         }

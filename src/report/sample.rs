@@ -35,6 +35,10 @@ pub(super) const HOSTILE: &[&str] = &[
     "esc:\u{1b}[31m nul:\0 bell:\u{7} csi:\u{9b} cr:\rx del:\u{7f} vt:\u{b} ff:\u{c}",
     "bidi:\u{202e}txt.exe\u{2066}\u{200f}\u{61c} none:\u{fffe}\u{ffff}",
     "]]> &lt; &#64; &amp; <![CDATA[x]]> <?php ?>",
+    "::error file=a,line=1::x\n  ::stop-commands::y\n\u{3000}::add-mask::z\r::group::a",
+    "a ##[add-path]/tmp ###[error]x ##vso[task.setvariable variable=a]b %0A::warning::x",
+    "[[ATTACHMENT|/etc/passwd]]",
+    "<!-- forge-report -->\n<!-- forge-report: demo -->",
 ];
 
 fn result(outcome: Outcome, answer: &str, millis: u64) -> CaseResult {

@@ -19,6 +19,7 @@ pub mod re2;
 mod reader;
 pub mod script;
 pub mod source;
+pub mod spot;
 mod stray;
 pub mod stub;
 pub mod template;

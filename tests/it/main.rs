@@ -7,6 +7,7 @@
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
 //! - `attachments`: files of cases, by a real server and the real client
+//! - `ci`: what CI systems are told, and the action for GitHub
 //! - `answers`: stored answers, and dialogues that become cases
 //! - `attempts`, `generators`: cases that are tried again or repeated, and agents that write cases, likewise
 //! - `chaos`: a daemon that is killed again and again
@@ -39,6 +40,7 @@ mod answers;
 mod attachments;
 mod attempts;
 mod chaos;
+mod ci;
 mod comparisons;
 mod documents;
 mod doors;

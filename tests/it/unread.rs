@@ -171,7 +171,8 @@ async fn reports_that_nobody_takes_make_room() {
     let mut client = connection(&url);
     let mut unread = Vec::new();
     for _ in 0..40 {
-        let request = FetchArtifactRequest { run_id: id.clone(), format: "json".to_owned(), suite: String::new() };
+        let request =
+            FetchArtifactRequest { run_id: id.clone(), format: "json".to_owned(), ..FetchArtifactRequest::default() };
         let opened = tokio::time::timeout(Duration::from_secs(5), client.fetch_artifact(request)).await;
         unread.push(opened.expect("an answer"));
     }

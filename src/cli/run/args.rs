@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::fail_on::FailOn;
+use super::github::When;
 use super::http_agent::NamedEndpoint;
+use super::outputs;
 use crate::cli::agents::key_value;
 use crate::conversation::ToolMode;
 use crate::event::Run;
 use crate::plan::{MAX_REPEATS, MAX_RETRIES};
+use crate::report::Format;
 use crate::sidecar::http::address::RequestHeader;
 use crate::sidecar::http::endpoint::Endpoint;
 use crate::suite::Tier;
@@ -235,9 +239,36 @@ pub(in crate::cli) struct RunArgs {
 
     /// Write the result to this file too; its ending says the format: .json, .jsonl, .xml for JUnit, .md for a comment on a
     /// pull request, .html for a browser; to a folder, which is there or ends in /, the result of each suite, .json of eval
-    /// files and .jsonl of test files; may be given several times
+    /// files and .jsonl of test files; - is stdout, where nothing else stands then; may be given several times
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Vec<PathBuf>,
+
+    /// Format of -o -: json, jsonl, junit, markdown or html [default: json]
+    #[arg(long, value_name = "FORMAT", value_parser = outputs::format_named)]
+    pub(super) format: Option<Format>,
+
+    /// Print what happens as lines of JSON, each case as soon as it is judged and a summary at the end, and nothing else to
+    /// stdout
+    #[arg(long, conflicts_with_all = ["dry_run", "detach"], help_heading = "CI")]
+    pub(super) json: bool,
+
+    /// What makes the exit code 1: `failed`, a case that failed, or a missed gate; `regressed`, only a case that passed in
+    /// --baseline; `never`, nothing. What could not be run or judged stays 3 [default: failed]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        hide_possible_values = true,
+        conflicts_with = "detach",
+        help_heading = "CI"
+    )]
+    pub(super) fail_on: Option<FailOn>,
+
+    /// Annotate the lines of cases that did not pass, and write a summary of the step, for GitHub Actions: always, never or
+    /// auto, which is where GITHUB_ACTIONS is true [default: auto]
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "always", help_heading = "CI")]
+    pub(super) github: Option<When>,
 
     /// Play back what agents and simulators answered in this run of the daemon, instead of calling them: what they were never asked
     /// cannot be judged; named as for --failed
@@ -365,6 +396,11 @@ impl RunArgs {
             recorded: Some(Box::new(run)),
             ..Self::default()
         }
+    }
+
+    /// Whether stdout holds data, and nothing else may stand there.
+    pub(super) fn has_data_on_stdout(&self) -> bool {
+        self.json || outputs::takes_stdout(&self.output)
     }
 
     pub(super) fn hooks(&self) -> Hooks {

@@ -251,8 +251,8 @@ fn together(found: &[Found]) -> String {
 /// The result of a run, or of one suite of it.
 async fn from_daemon(client: &Client, run_id: &str, suite: &str) -> Result<Vec<u8>, CliError> {
     let doing = "fetching the baseline";
-    let request =
-        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: "json".to_owned(), suite: suite.to_owned() };
+    let (run_id, format, suite) = (run_id.to_owned(), "json".to_owned(), suite.to_owned());
+    let request = pb::FetchArtifactRequest { run_id, format, suite, attachment: String::new() };
     let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
     let mut text = Vec::new();
     while let Some(chunk) = client.ask(doing, async { chunks.message().await.map(tonic::Response::new) }).await? {

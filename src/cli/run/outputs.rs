@@ -8,9 +8,9 @@ use tempfile::NamedTempFile;
 use super::{RunArgs, read_run};
 use crate::cli::client::Client;
 use crate::cli::inputs::Inputs;
-use crate::cli::{CliError, Exit};
+use crate::cli::{CliError, Exit, print, print_bytes};
 use crate::event::{Run, RunEvent, SuiteInfo};
-use crate::report::{Format, whole};
+use crate::report::{Format, whole_of};
 use crate::suite::Dialect;
 use crate::wire::control as pb;
 
@@ -28,12 +28,16 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
                 .hint("name a file that ends in .jsonl"))
         });
     }
-    check_formats(&args.output)?;
+    check_formats(&args.output, args.format)?;
+    if args.json && takes_stdout(&args.output) {
+        return Err(CliError::new(Exit::Usage, "-o - and --json both want stdout").hint("name a file for one of them"));
+    }
     if args.detach {
         return Ok(());
     }
     let of_output = |output| if is_folder(output) { output } else { folder_of(output) };
-    let folders = args.output.iter().map(|output| of_output(output.as_path()));
+    let files = args.output.iter().filter(|output| !is_stdout(output));
+    let folders = files.map(|output| of_output(output.as_path()));
     let folders = folders.chain(args.otlp_file.iter().map(|file| folder_of(file))).chain([args.output_dir()]);
     for folder in folders {
         std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).map_err(|error| {
@@ -44,14 +48,42 @@ pub(super) fn check_outputs(args: &RunArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The ending of a file says its format; a folder has that of each suite.
-fn check_formats(outputs: &[PathBuf]) -> Result<(), CliError> {
-    let unknown = outputs.iter().find(|output| !is_folder(output) && format_of(output).is_none());
+/// The ending of a file says its format, `--format` that of stdout; a folder has that of each suite.
+fn check_formats(outputs: &[PathBuf], format: Option<Format>) -> Result<(), CliError> {
+    let times = outputs.iter().filter(|output| is_stdout(output)).count();
+    if times > 1 {
+        return Err(CliError::new(Exit::Usage, "-o - is given twice, and there is one stdout"));
+    }
+    if format.is_some() && times == 0 {
+        let message = "--format says the format of -o -, which is not given";
+        return Err(CliError::new(Exit::Usage, message).hint("the ending of a file says its format"));
+    }
+    let is_known = |output: &PathBuf| is_stdout(output) || is_folder(output) || format_of(output).is_some();
+    let unknown = outputs.iter().find(|output| !is_known(output));
     unknown.map_or(Ok(()), |file| {
         Err(CliError::new(Exit::Usage, format!("-o {}: the ending says no known format", file.display())).hint(
-            "results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html; a new folder ends in /",
+            "results are written as .json, .jsonl, .xml (JUnit), .md (Markdown) or .html; a new folder ends in /; - is stdout",
         ))
     })
+}
+
+/// The format that a user names.
+///
+/// # Errors
+/// When there is none of that name.
+pub(in crate::cli) fn format_named(name: &str) -> Result<Format, String> {
+    let of_ending = || Format::ALL.into_iter().find(|format| format.ending() == name);
+    let names = || Format::ALL.map(Format::name).join(", ");
+    Format::named(name).or_else(of_ending).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// Whether stdout holds a report, and nothing else may stand there.
+pub(in crate::cli) fn takes_stdout(outputs: &[PathBuf]) -> bool {
+    outputs.iter().any(|output| is_stdout(output))
+}
+
+fn is_stdout(output: &Path) -> bool {
+    output.as_os_str() == "-"
 }
 
 /// Whether a folder is meant: one that is there, or a path that ends like one.
@@ -64,26 +96,36 @@ pub(in crate::cli) async fn report(
     client: &Client,
     run_id: &str,
     outputs: &[PathBuf],
+    format: Option<Format>,
     traces: Option<&Path>,
 ) -> Result<(), CliError> {
-    check_formats(outputs)?;
+    check_formats(outputs, format)?;
     let suites = if outputs.iter().any(|output| is_folder(output)) {
         let request = pb::GetRunRequest { run_id: run_id.to_owned() };
         read_run(client.ask("asking for the run", client.runs().get_run(request)).await?.run)?.suites
     } else {
         Vec::new()
     };
-    write_outputs(client, run_id, &suites, outputs, traces).await
+    write_outputs(client, run_id, &suites, outputs, format, traces).await
 }
 
 /// Writes results of a run that was read from result files.
-pub(in crate::cli) fn write_stored(run: &Run, log: &[RunEvent], outputs: &[PathBuf]) -> Result<(), CliError> {
-    check_formats(outputs)?;
-    let made = |format, only| {
-        whole(format, run.clone(), log, only).map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))
+pub(in crate::cli) fn write_stored(
+    run: &Run,
+    log: &[RunEvent],
+    outputs: &[PathBuf],
+    format: Option<Format>,
+) -> Result<(), CliError> {
+    check_formats(outputs, format)?;
+    let page = page(outputs);
+    let made = |format: Format, only| {
+        whole_of(format.report(Some(&page)), run.clone(), log, only)
+            .map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))
     };
     for output in outputs {
-        if is_folder(output) {
+        if is_stdout(output) {
+            print(&made(format.unwrap_or(Format::Json), None)?)?;
+        } else if is_folder(output) {
             for (index, name) in names(&run.suites, &run.run_id, of_dialect).iter().enumerate() {
                 write_whole(&output.join(name), &made(of_dialect(&run.suites[index]), Some(index))?)?;
             }
@@ -100,17 +142,25 @@ async fn write_outputs(
     run_id: &str,
     suites: &[SuiteInfo],
     outputs: &[PathBuf],
+    format: Option<Format>,
     traces: Option<&Path>,
 ) -> Result<(), CliError> {
     for output in outputs {
-        if is_folder(output) {
+        if is_stdout(output) {
+            let name = format.unwrap_or(Format::Json).name();
+            let request = pb::FetchArtifactRequest { attachment: page(outputs), ..artifact(run_id, name, "") };
+            // It cannot be begun again when something of it is written.
+            copy(client, request, print_bytes).await?;
+        } else if is_folder(output) {
             write_suites(client, run_id, suites, output, of_dialect).await?;
         } else {
-            client.again(async || fetch(client, run_id, "", output).await).await?;
+            let name = format_of(output).unwrap_or(Format::Json).name();
+            let request = pb::FetchArtifactRequest { attachment: page(outputs), ..artifact(run_id, name, "") };
+            client.again(async || fetch(client, request.clone(), output).await).await?;
         }
     }
     if let Some(file) = traces {
-        client.again(async || fetch_as(client, run_id, OTLP, "", file).await).await?;
+        client.again(async || fetch(client, artifact(run_id, OTLP, ""), file).await).await?;
     }
     Ok(())
 }
@@ -141,7 +191,7 @@ pub(super) fn check_overwrites(args: &RunArgs, inputs: &Inputs) -> Result<(), Cl
 /// Writes one file an eval file into the output directory, and what `-o` asks for.
 pub(super) async fn write_results(client: &Client, args: &RunArgs, run: &Run) -> Result<(), CliError> {
     write_suites(client, &run.run_id, &run.suites, args.output_dir(), |_| Format::Json).await?;
-    write_outputs(client, &run.run_id, &run.suites, &args.output, args.otlp_file.as_deref()).await
+    write_outputs(client, &run.run_id, &run.suites, &args.output, args.format, args.otlp_file.as_deref()).await
 }
 
 /// Writes a file for each suite into a folder.
@@ -153,8 +203,9 @@ async fn write_suites(
     format: fn(&SuiteInfo) -> Format,
 ) -> Result<(), CliError> {
     for (suite, name) in suites.iter().zip(names(suites, run_id, format)) {
+        let request = artifact(run_id, format(suite).name(), &suite.path);
         let file = folder.join(name);
-        client.again(async || fetch(client, run_id, &suite.path, &file).await).await?;
+        client.again(async || fetch(client, request.clone(), &file).await).await?;
     }
     Ok(())
 }
@@ -179,27 +230,55 @@ fn names(suites: &[SuiteInfo], run_id: &str, format: fn(&SuiteInfo) -> Format) -
     names
 }
 
-/// Fetches a report into a file, whose ending says the format.
-async fn fetch(client: &Client, run_id: &str, suite: &str, file: &Path) -> Result<(), CliError> {
-    let format = format_of(file).unwrap_or(Format::Json).name();
-    fetch_as(client, run_id, format, suite, file).await
-}
-
 /// Fetches an artifact into a file, which is there whole or not at all.
-async fn fetch_as(client: &Client, run_id: &str, format: &str, suite: &str, file: &Path) -> Result<(), CliError> {
+async fn fetch(client: &Client, request: pb::FetchArtifactRequest, file: &Path) -> Result<(), CliError> {
     let failed = |error| cannot_write(file, &error);
     let mut temp = temp_for(file).map_err(failed)?;
-    let request =
-        pb::FetchArtifactRequest { run_id: run_id.to_owned(), format: format.to_owned(), suite: suite.to_owned() };
+    copy(client, request, |chunk| temp.write_all(chunk).map_err(failed)).await?;
+    temp.persist(file).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// A report on a whole run, held: for those that are small.
+pub(super) async fn held(client: &Client, run_id: &str, format: Format) -> Result<Vec<u8>, CliError> {
+    let mut text = Vec::new();
+    let take = |chunk: &[u8]| {
+        text.extend_from_slice(chunk);
+        Ok(())
+    };
+    copy(client, artifact(run_id, format.name(), ""), take).await?;
+    Ok(text)
+}
+
+fn artifact(run_id: &str, format: &str, suite: &str) -> pb::FetchArtifactRequest {
+    let (run_id, format, suite) = (run_id.to_owned(), format.to_owned(), suite.to_owned());
+    pb::FetchArtifactRequest { run_id, format, suite, attachment: String::new() }
+}
+
+/// The page among the files that are written, as whoever reads the others finds it: from the folder of the project, where GitLab names that.
+/// Empty: there is none.
+fn page(outputs: &[PathBuf]) -> String {
+    let Some(page) = outputs.iter().find(|output| format_of(output) == Some(Format::Html)) else {
+        return String::new();
+    };
+    let project = std::env::var_os("CI_PROJECT_DIR").map(PathBuf::from);
+    let inside = || Some(std::path::absolute(page).ok()?.strip_prefix(project?).ok()?.to_owned());
+    inside().as_ref().unwrap_or(page).display().to_string()
+}
+
+/// Fetches an artifact, and gives it piece by piece.
+async fn copy(
+    client: &Client,
+    request: pb::FetchArtifactRequest,
+    mut take: impl FnMut(&[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let doing = "fetching the result";
     let mut chunks = client.ask(doing, client.runs().fetch_artifact(request)).await?;
     loop {
         let next = async { chunks.message().await.map(tonic::Response::new) };
-        let Some(chunk) = client.ask(doing, next).await? else { break };
-        temp.write_all(&chunk.chunk).map_err(failed)?;
+        let Some(chunk) = client.ask(doing, next).await? else { return Ok(()) };
+        take(&chunk.chunk)?;
     }
-    temp.persist(file).map_err(|error| failed(error.error))?;
-    Ok(())
 }
 
 /// Writes a file that is there whole or not at all, in a folder that is made if need be.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::args::RunArgs;
 use crate::cli::lines::Lines;
-use crate::cli::{CliError, Exit, look, print};
+use crate::cli::{CliError, Exit, look, look_of_stderr, print, tell as tell_people};
 use crate::event::Run;
 use crate::report::console::Look;
 use crate::report::{Tracing, repeats, summary};
@@ -27,7 +27,16 @@ pub(super) fn tell(args: &RunArgs, run: &Run, given: &HashMap<String, String>, l
 }
 
 fn summarise(args: &RunArgs, run: &Run, given: &HashMap<String, String>, lines: &Lines) -> Result<(), CliError> {
-    let look = Look { is_brief: args.quiet, ..look() };
+    // Where stdout holds data, people read stderr.
+    let is_data = args.has_data_on_stdout();
+    let look = Look { is_brief: args.quiet, ..if is_data { look_of_stderr() } else { look() } };
+    let print = |text: &str| {
+        if is_data {
+            tell_people(text);
+            return Ok(());
+        }
+        print(text)
+    };
     // Warnings of the whole run stand below the last suite that is shown.
     let last = run.suites.iter().rposition(|suite| !lines.of_suite(&suite.path).is_empty());
     for (index, suite) in run.suites.iter().enumerate() {

@@ -7,9 +7,12 @@ use super::progress::Progress;
 use super::verbose::Verbose;
 use crate::cli::client::Client;
 use crate::cli::follow::Follower;
-use crate::cli::lines::Lines;
-use crate::cli::{CliError, Exit};
-use crate::event::{Payload, Run};
+use crate::cli::lines::{Closed, Lines};
+use crate::cli::{CliError, Exit, print};
+use crate::event::{Payload, Run, RunEvent};
+use crate::report::github::Annotations;
+use crate::report::stream::{self, Stream};
+use crate::report::{Unwritable, Verdict};
 use crate::wire::control as pb;
 
 /// A run that is over, and what the console shows of it.
@@ -21,6 +24,35 @@ pub(super) struct Ended {
     pub(super) answered: Answered,
 }
 
+/// Those who are told of a run besides the people at the console.
+#[derive(Default)]
+pub(super) struct Others {
+    /// Programs that read stdout.
+    pub(super) stream: Option<Stream>,
+    /// GitHub Actions.
+    pub(super) annotations: Option<Annotations>,
+}
+
+impl Others {
+    /// Tells of an event, and of the case that ended with it.
+    fn take(&mut self, event: &RunEvent, ended: Option<Verdict<'_>>) -> Result<(), CliError> {
+        if let (Some(annotations), Some(verdict)) = (&mut self.annotations, ended) {
+            annotations.take(verdict);
+        }
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let unwritable = |error: Unwritable| CliError::new(Exit::CouldNotRun, error.to_string());
+        let line = stream.take(event).map_err(unwritable)?;
+        for line in line.into_iter().map(Ok).chain(ended.map(stream::case)) {
+            match print(&line.map_err(unwritable)?) {
+                // The run goes on, and its exit code is what it comes to.
+                Err(error) if error.exit == Exit::Passed => self.stream = None,
+                printed => printed?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Follows the run to its end, and cancels it when the user asks for it.
 pub(super) async fn follow(
     client: &Client,
@@ -29,6 +61,7 @@ pub(super) async fn follow(
     interrupts: &Interrupts,
     verbose: Option<Verbose<'_>>,
     mut lines: Lines,
+    others: &mut Others,
 ) -> Result<Ended, CliError> {
     let detail = if verbose.is_some() { pb::Detail::Calls } else { pb::Detail::Cases };
     let mut progress = Progress::new(run.totals.total, args.quiet, verbose);
@@ -49,9 +82,16 @@ pub(super) async fn follow(
             return Err(CliError::new(Exit::CouldNotRun, "the log of the run ended without its last event"));
         };
         progress.take(&event);
-        if let Some(shown) = lines.take(&event) {
-            progress.show(shown);
-        }
+        let closed = lines.take(&event);
+        let ended = match (&closed, &event.payload, &event.case) {
+            (Some(closed), Payload::CaseFinished(result), Some(case)) => {
+                progress.show(closed.shown);
+                let Closed { name, labels, tracing, .. } = closed;
+                Some(Verdict { case, name, labels, result, tracing: *tracing })
+            }
+            _ => None,
+        };
+        others.take(&event, ended)?;
         match (&event.payload, &event.case) {
             (Payload::CaseFinished(result), Some(case)) if args.update_snapshots => answered.take(case, result),
             (Payload::RunFinished(run), _) => break (**run).clone(),

@@ -1,9 +1,9 @@
 //! Texts and lists on the page, escaped and cut.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::report::words::cut;
-use crate::text::push_printable;
+use crate::text::{Commands, push_printable};
 use crate::verdict::Outcome;
 
 /// Most bytes of an answer.
@@ -16,7 +16,7 @@ pub(super) const MAX_ITEMS: usize = 200;
 pub(super) const MAX_NAMED: usize = 100;
 
 /// The escape of everything that the templates show: markup becomes text, control characters and those that turn the
-/// direction of writing become escapes. Line breaks and tabs stay.
+/// direction of writing become escapes; so does what CI systems would obey in a log. Line breaks and tabs stay.
 #[derive(Debug, Clone, Copy)]
 pub struct Escape;
 
@@ -30,8 +30,9 @@ impl askama::filters::Escaper for Escape {
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
+    let mut commands = Commands::default();
+    for (at, c) in text.char_indices() {
+        let is_command = commands.begins(&text[at..]);
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -39,7 +40,11 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(c),
-            '\r' if rest.peek() == Some(&'\n') => {}
+            '\r' if text[at + 1..].starts_with('\n') => {}
+            // On the page it is the same letter.
+            c if is_command => {
+                let _ = write!(out, "&#{};", u32::from(c));
+            }
             c => push_printable(&mut out, c),
         }
     }

@@ -4,11 +4,34 @@ use std::fmt::Write as _;
 
 use super::section::Section;
 use super::text::{MAX_ITEMS, MAX_REASON, MAX_SHORT, and_more, code, warnings};
-use crate::event::State;
+use crate::event::{Run, State};
 use crate::report::outline::Outline;
 use crate::report::repeats;
 use crate::report::words::{money, tally, time};
 use crate::verdict::gate::GateResult;
+
+/// Longest name in a marker, in bytes.
+const MAX_MARKED: usize = 100;
+
+/// The first line, which nobody sees: whoever posts the report finds by it the comment whose place it takes. It is the same for all runs that
+/// have the same label `comment`, else the same agent, unless that is only an address.
+fn marker(run: &Run) -> String {
+    let label = run.spec.labels.iter().find(|(key, _)| key == "comment").map(|(_, value)| value);
+    let agent = Some(&run.spec.agent_id).filter(|id| !id.contains("://"));
+    let Some(name) = label.or(agent) else { return "<!-- forge-report -->".to_owned() };
+    let mut marked = String::new();
+    for byte in name.bytes().take(MAX_MARKED) {
+        // A comment ends at two dashes.
+        match byte {
+            b'-' if marked.ends_with('-') => marked.push_str("%2D"),
+            b'-' | b'.' | b'_' | b'/' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => marked.push(char::from(byte)),
+            _ => {
+                let _ = write!(marked, "%{byte:02X}");
+            }
+        }
+    }
+    format!("<!-- forge-report: {marked} -->")
+}
 
 /// The verdict, who was tested, and what the run itself had to say.
 pub(super) fn head(outline: &Outline, suites: &[Section]) -> String {
@@ -19,7 +42,7 @@ pub(super) fn head(outline: &Outline, suites: &[Section]) -> String {
         State::Failed => "❌",
         _ => "⚠️",
     };
-    let mut text = format!("## {mark} {}: {}\n\n", run.state.name(), tally(&totals));
+    let mut text = format!("{}\n## {mark} {}: {}\n\n", marker(run), run.state.name(), tally(&totals));
     let mut facts = vec![format!("agent {}", code(&run.spec.agent_id, MAX_SHORT))];
     if let Some(card) = &run.agent {
         let told = [("", &card.name), ("version ", &card.version), ("model ", &card.model)];
@@ -80,4 +103,25 @@ fn about_gate(gate: &GateResult) -> String {
         let _ = write!(text, "\n- {line}");
     }
     text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::sample;
+
+    #[test]
+    fn the_marker_is_the_same_for_the_same_comment() {
+        let marker = |agent: &str, label: Option<&str>| {
+            let (mut run, _) = sample::of_everything();
+            let spec = std::sync::Arc::make_mut(&mut run.spec);
+            agent.clone_into(&mut spec.agent_id);
+            spec.labels = label.map(|value| ("comment".to_owned(), value.to_owned())).into_iter().collect();
+            super::marker(&run)
+        };
+        assert_eq!(marker("team/faq-bot", None), "<!-- forge-report: team/faq-bot -->");
+        assert_eq!(marker("grpc://127.0.0.1:5", None), "<!-- forge-report -->");
+        assert_eq!(marker("faq", Some("nightly, 2")), "<!-- forge-report: nightly%2C%202 -->");
+        assert_eq!(marker("--><b>\n---", None), "<!-- forge-report: -%2D%3E%3Cb%3E%0A-%2D- -->");
+        assert!(marker(&"é".repeat(1_000), None).len() < 700);
+    }
 }

@@ -42,7 +42,8 @@ pub(crate) fn command(program: &str, home: &Path) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         let is_of_traces = name.starts_with("OTEL_") || ["TRACEPARENT", "TRACESTATE", "BAGGAGE"].contains(&&*name);
-        if name.starts_with("FORGE_") || name.starts_with("XDG_") || is_of_traces {
+        let is_of_ci = name.starts_with("GITHUB_") || name == "CI_PROJECT_DIR";
+        if name.starts_with("FORGE_") || name.starts_with("XDG_") || is_of_traces || is_of_ci {
             command.env_remove(name.as_ref());
         }
     }
