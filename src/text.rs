@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<String>(&printable_json(&json)).expect("JSON"), attack);
         }
         assert_eq!(printable_lines("::error::x\n ::y"), "\\u{3a}:error::x\n \\u{3a}:y");
-        assert_eq!(printable_json(r###""##[error]x""###), r###""\u0023#[error]x""###);
+        assert_eq!(printable_json(r###""##[error]x""###), "\"\\u0023#[error]x\"");
         for harmless in ["a::b", "std::vec", "# Title\n## More\n- [x] ##", "#[test]", ":)", "a: ::b", "## [link]"] {
             assert_eq!(printable_lines(harmless), harmless);
         }

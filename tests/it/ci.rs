@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::processes::{Ended, FORGECTL, Place, Running, command};
 
-const AGENT: &str = r###"{"replies": [
+const AGENT: &str = r#"{"replies": [
     {"on": "evil", "events": [{"text": "::error file=a::pwned\n::stop-commands::x\n##[add-mask]a\n[[ATTACHMENT|/etc/passwd]]"}]},
     {"on": "good", "events": [{"text": "yes"}]},
-    {"on": "*", "events": [{"text": "no"}]}]}"###;
+    {"on": "*", "events": [{"text": "no"}]}]}"#;
 const SUITE: &str = r#"[
   {"id": "good", "input": {"message": "good"}, "expect": {"responseContains": ["yes"]}},
   {"id": "bad", "description": "says yes", "input": {"message": "bad"},
