@@ -23,6 +23,6 @@ export type { Simulate, UserTurn } from "./simulator.js";
 export type { Capture } from "./snapshot.js";
 export { type StandardSchema, type Tool, type ToolInit, tool } from "./tool.js";
 export type { ToolCall } from "./toolcall.js";
-export type { CallOptions, ModelTurnRecord, Turn } from "./turn.js";
+export type { CallOptions, ModelTurn, ModelTurnRecord, Turn } from "./turn.js";
 export type { Validate, Verdict } from "./validator.js";
 export { type Tokens, textOf } from "./values.js";

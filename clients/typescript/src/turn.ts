@@ -43,6 +43,14 @@ export interface ModelTurnRecord {
   usage?: Tokens | undefined;
 }
 
+/** A call of the model that is going on. */
+export interface ModelTurn {
+  /** The model has answered: call it before its tool calls are announced. */
+  end(record?: ModelTurnRecord): void;
+  /** The model has failed, and may be asked again: that is no further model turn. */
+  abandon(): void;
+}
+
 /** More about a call that the model has made. */
 export interface CallOptions {
   /** The model's id of the call. One is made up if there is none, or if it is taken. */
@@ -200,14 +208,19 @@ export class Turn {
    */
   async modelTurn<T>(ask: (record: ModelTurnRecord) => T | Promise<T>): Promise<T> {
     const record: ModelTurnRecord = {};
-    const report = this.startModelTurn();
-    const reply = await ask(record);
-    report(record);
-    return reply;
+    const modelTurn = this.startModelTurn();
+    try {
+      const reply = await ask(record);
+      modelTurn.end(record);
+      return reply;
+    } catch (error) {
+      modelTurn.abandon();
+      throw error;
+    }
   }
 
-  /** As `modelTurn`, for a model whose answer comes in pieces: call what it returns when the answer is complete. */
-  startModelTurn(): (record: ModelTurnRecord) => void {
+  /** As `modelTurn`, for a model whose answer comes in pieces. */
+  startModelTurn(): ModelTurn {
     this._stopIfEnded();
     if (this.start.maxModelTurns !== undefined && this.#modelTurns >= this.start.maxModelTurns) {
       throw this._end(FinishReason.MAX_MODEL_TURNS);
@@ -215,14 +228,17 @@ export class Turn {
     const index = ++this.#modelTurns;
     this.#modelTurnAt = this.#text.length;
     const began = performance.now();
-    return ({ model = "", responseId = "", finishReason = "", usage: tokens }) => {
-      const usage = usageOf(tokens);
-      this.#usage = addUsage(this.#usage, usage);
-      const duration = durationOf(performance.now() - began);
-      this._emit({
-        case: "modelTurn",
-        value: { index, model, responseId, finishReason, duration, ...(usage && { usage }) },
-      });
+    return {
+      end: ({ model = "", responseId = "", finishReason = "", usage: tokens } = {}) => {
+        const usage = usageOf(tokens);
+        this.#usage = addUsage(this.#usage, usage);
+        const duration = durationOf(performance.now() - began);
+        const value = { index, model, responseId, finishReason, duration, ...(usage && { usage }) };
+        this._emit({ case: "modelTurn", value });
+      },
+      abandon: () => {
+        if (this.#modelTurns === index) this.#modelTurns -= 1;
+      },
     };
   }
 
