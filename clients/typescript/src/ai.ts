@@ -1,5 +1,5 @@
 /**
- * Agents of the Vercel AI SDK (`ai`, versions 5 and 6), as they are.
+ * Agents of the Vercel AI SDK (`ai`, versions 5 to 7), as they are.
  *
  * The model and the tools of an agent are wrapped for each turn: the model's turns, texts and calls are reported as they
  * come, and a tool runs, or waits for its stub, through the turn. The agent itself is not changed.
@@ -15,9 +15,9 @@ import type { ToolCall } from "./toolcall.js";
 import type { ModelTurnRecord, Turn } from "./turn.js";
 import type { Tokens } from "./values.js";
 
-const AI: Peer = { name: "ai", least: "5", below: "7" };
+const AI: Peer = { name: "ai", least: "5", below: "8" };
 
-/** A `ToolLoopAgent` of version 6, or an `Experimental_Agent` of version 5. */
+/** A `ToolLoopAgent`, or an `Experimental_Agent` of version 5. */
 export interface AiAgent {
   // biome-ignore lint/suspicious/noExplicitAny: the SDK's own types differ from version to version.
   stream(options: any): unknown;
@@ -310,7 +310,7 @@ function parsed(text: string): unknown {
   }
 }
 
-// The parts of the SDK that are touched, in versions 5 and 6.
+// The parts of the SDK that are touched, in versions 5 to 7.
 
 interface AiModule {
   asSchema(schema: unknown): { jsonSchema: unknown };
