@@ -1,8 +1,8 @@
 /**
  * Agents of the Vercel AI SDK (`ai`, versions 5 to 7), as they are.
  *
- * The model and the tools of an agent are wrapped for each turn: the model's turns, texts and calls are reported as they
- * come, and a tool runs, or waits for its stub, through the turn. The agent itself is not changed.
+ * The model and the tools of an agent are wrapped for each turn: the model's turns, texts and calls are reported as
+ * they come, and a tool runs, or waits for its stub, through the turn. The agent itself is not changed.
  */
 import { type AdapterOptions, agentOf, blobData, partText, unsupported } from "./adapters.js";
 import type { Agent } from "./agent.js";
@@ -133,7 +133,9 @@ function wrapTool(turn: Turn, name: string, tool: AiTool): AiTool {
   return { ...tool, execute, toModelOutput };
 }
 
-/** Reports what the model streams. Its calls are held back until its turn is reported, and all of them are announced. */
+/**
+ * Reports what the model streams. Its calls are held back until its turn is reported, and all of them are announced.
+ */
 function reporter(
   turn: Turn,
   model: Model,
@@ -181,7 +183,10 @@ function announce(turn: Turn, calls: CallPart[]): void {
   turn.stopIfRoutingOnly();
 }
 
-/** Closes calls that the SDK answered itself: of unknown tools, or with arguments that do not fit. A suite may have a stub. */
+/**
+ * Closes calls that the SDK answered itself: of unknown tools, or with arguments that do not fit. A suite may have a
+ * stub.
+ */
 async function settleRefused(turn: Turn, prompt: PromptMessage[] = []): Promise<void> {
   for (const part of prompt.flatMap(({ role, content }) => (role === "tool" ? content : []))) {
     const call = callsOf(turn).get(part.toolCallId);

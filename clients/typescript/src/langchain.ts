@@ -1,8 +1,8 @@
 /**
  * Agents of LangChain.js and graphs of LangGraph.js (versions 1), as they are.
  *
- * Callbacks report the model's turns, texts and calls. The graph's tool nodes run a tool, or wait for its stub, through the
- * turn that is going on; outside of one they do what they always did.
+ * Callbacks report the model's turns, texts and calls. The graph's tool nodes run a tool, or wait for its stub,
+ * through the turn that is going on; outside of one they do what they always did.
  */
 import { type AdapterOptions, agentOf, blobData, partText, unsupported } from "./adapters.js";
 import { type Agent, CAPABILITIES } from "./agent.js";
@@ -40,10 +40,11 @@ export interface LangchainOptions extends AdapterOptions {
 const REPORT_ONLY = CAPABILITIES.filter((capability) => capability === "text.delta" || capability === "cancel");
 
 /**
- * Serves an agent of LangChain, or a graph of LangGraph, as it is: `serve(fromLangchain(agent, { id: "shop.orders" }))`.
+ * Serves an agent of LangChain, or a graph of LangGraph, as it is: `serve(fromLangchain(agent, { id: "shop.orders"
+ * }))`.
  *
- * Stubs and routing need tools that are called by a `ToolNode`, as `createAgent` and `createReactAgent` have one. For a graph
- * that calls its tools itself the card declares neither, and its calls are reported as they happen.
+ * Stubs and routing need tools that are called by a `ToolNode`, as `createAgent` and `createReactAgent` have one. For
+ * a graph that calls its tools itself the card declares neither, and its calls are reported as they happen.
  */
 export function fromLangchain(agent: LangchainAgent, given: LangchainOptions): Agent {
   const { input = (messages) => ({ messages }), output = lastText, config = {}, ...options } = given;
