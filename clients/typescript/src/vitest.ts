@@ -1,0 +1,172 @@
+/** Suites as tests of vitest: each case is a test of its own, and says why it did not pass. */
+import { spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Agent, Answer } from "./agent.js";
+import { Server } from "./server.js";
+
+/** How a suite is run. */
+export interface ForgeRunOptions {
+  /** Further arguments of `forgectl run`, such as `["--snapshot", "values.json"]`. */
+  args?: readonly string[];
+  /** Time for the whole suite, in milliseconds. */
+  timeout?: number;
+}
+
+/**
+ * Runs a suite against an agent that is served in this process, with `forgectl` (on the PATH, or named by FORGECTL). Call it
+ * at the top of a test file; the path is relative to that file.
+ *
+ * The cases become known when the file is read, and the suite runs once, before the first of them.
+ */
+export function forgeRun(
+  suite: string,
+  agent: Agent | Answer,
+  { args = [], timeout = 600_000 }: ForgeRunOptions = {},
+): void {
+  const path = resolve(dirname(testFile()), suite);
+  const cases = casesOf(path, args);
+  describe(basename(suite), () => {
+    let run: Run | undefined;
+    beforeAll(async () => {
+      const server = new Server(agent, { listen: "127.0.0.1:0" });
+      await server.start();
+      try {
+        run = await runSuite(path, server.address, args, AbortSignal.timeout(timeout));
+      } finally {
+        await server.stop(0);
+      }
+    }, timeout + 5000);
+    for (const { id, name } of cases) {
+      test(name && name !== id ? `${id}  ${name}` : id, (context) => {
+        const results = run?.results.filter((result) => result.id === id) ?? [];
+        if (results.length === 0) throw new Error(`${id} was not run: ${run?.said ?? ""}`);
+        if (results.every(({ status }) => status === "skipped")) context.skip();
+        const failed = results.filter(({ status }) => status !== "passed" && status !== "skipped");
+        if (failed.length > 0) throw new CaseFailed(failed.map(whyNot).join("\n"));
+      });
+    }
+    afterAll(() => {
+      // A gate such as --min-pass-rate judges the run as a whole.
+      const allPassed = run?.results.every(({ status }) => status === "passed" || status === "skipped");
+      if (run && allPassed && run.exitCode !== 0) throw new Error(run.said);
+    });
+  });
+}
+
+/** A case that did not pass. */
+class CaseFailed extends Error {
+  override readonly name = "CaseFailed";
+
+  constructor(message: string) {
+    super(message);
+    // The place is in the suite, and none of these.
+    this.stack = `${this.name}: ${message}`;
+  }
+}
+
+interface CaseHead {
+  id: string;
+  name?: string;
+}
+
+/** A line of the result file of `forgectl run`. */
+interface CaseResult extends CaseHead {
+  status: string;
+  outcome?: string;
+  cause?: string;
+  error?: string;
+  assertion_errors?: string[];
+  response?: string;
+  repeat?: number;
+}
+
+interface Run {
+  results: CaseResult[];
+  exitCode: number | null;
+  /** What forgectl said on stderr. */
+  said: string;
+}
+
+function casesOf(path: string, args: readonly string[]): CaseHead[] {
+  const { error, status, stdout, stderr } = spawnSync(forgectl(), ["run", path, "--dry-run", ...args], {
+    encoding: "utf8",
+    env: environment(),
+  });
+  if (error) throw noForgectl(error);
+  if (status !== 0) throw new Error(stderr.trim());
+  const cases = linesOf<CaseHead>(stdout);
+  if (cases.length === 0) throw new Error(`${path}: there is no case to run`);
+  return cases;
+}
+
+async function runSuite(path: string, address: string, args: readonly string[], signal: AbortSignal): Promise<Run> {
+  const folder = mkdtempSync(join(tmpdir(), "forge-"));
+  try {
+    const result = join(folder, "result.jsonl");
+    const own = ["run", path, "--name", `grpc://${address}`, "--quiet", "--output", result, "--output-dir", folder];
+    const { exitCode, said } = await ended(
+      spawn(forgectl(), [...own, ...args], { env: environment(), signal, stdio: ["ignore", "ignore", "pipe"] }),
+    );
+    if (exitCode !== 0 && exitCode !== 1) throw new Error(said || `forgectl ended with ${exitCode}`);
+    return { results: linesOf(readFileSync(result, "utf8")), exitCode, said };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function ended(child: ReturnType<typeof spawn>): Promise<{ exitCode: number | null; said: string }> {
+  let said = "";
+  child.stderr?.setEncoding("utf8").on("data", (piece: string) => {
+    said = (said + piece).slice(-10_000);
+  });
+  return new Promise((resolve, reject) => {
+    child.on("error", (error) =>
+      reject(error.name === "AbortError" ? new Error(`forgectl took too long: ${said.trim()}`) : noForgectl(error)),
+    );
+    child.on("close", (exitCode) => resolve({ exitCode, said: said.trim() }));
+  });
+}
+
+function whyNot({ status, outcome, cause, error, assertion_errors = [], response, repeat = 1 }: CaseResult): string {
+  const reasons = error ? [error, ...assertion_errors] : assertion_errors;
+  const heading = [
+    repeat > 1 ? `repetition ${repeat}` : "",
+    outcome ?? status,
+    cause && cause !== "assertion" ? `(${cause})` : "",
+  ];
+  const answer = response === undefined ? [] : [`answer: ${response}`];
+  return [`${heading.filter(Boolean).join(" ")}: ${reasons.join("; ")}`, ...answer].join("\n");
+}
+
+function forgectl(): string {
+  return process.env.FORGECTL || "forgectl";
+}
+
+/** forgectl runs a daemon inside of its own process: another one could not reach this agent. */
+function environment(): NodeJS.ProcessEnv {
+  const { FORGE_DAEMON: _, FORGE_AGENT: __, ...rest } = process.env;
+  return rest;
+}
+
+function noForgectl(error: Error): Error {
+  if ((error as NodeJS.ErrnoException).code !== "ENOENT") return error;
+  return new Error("forgectl is not on the PATH; install it, or name it with FORGECTL=/path/to/forgectl");
+}
+
+function linesOf<T>(text: string): T[] {
+  return text.split("\n").flatMap((line) => (line.startsWith("{") ? [JSON.parse(line) as T] : []));
+}
+
+/** The file that calls `forgeRun`. */
+function testFile(): string {
+  const { testPath } = expect.getState();
+  if (testPath) return testPath;
+  const here = fileURLToPath(import.meta.url);
+  const frames = (new Error().stack ?? "").split("\n").slice(1);
+  const places = frames.map((frame) => /(?:\(|at )(?:file:\/\/)?(\/.*?):\d+:\d+\)?$/.exec(frame)?.[1] ?? "");
+  return places.find((place) => place !== "" && place !== here) ?? join(process.cwd(), "_");
+}
