@@ -20,9 +20,14 @@ from forge_daemon.wrapping import wrap_tools
 
 if TYPE_CHECKING:
     from forge_daemon.adapters.langgraph import from_langgraph
+    from forge_daemon.adapters.openai_agents import from_openai_agents
     from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
 
-_ADAPTERS = {"from_langgraph": "langgraph", "from_pydantic_ai": "pydantic_ai"}
+_ADAPTERS = {
+    "from_langgraph": "langgraph",
+    "from_openai_agents": "openai_agents",
+    "from_pydantic_ai": "pydantic_ai",
+}
 """Each in a module that imports a framework, so only when it is asked for."""
 
 __all__ = [
@@ -42,6 +47,7 @@ __all__ = [
     "UserTurn",
     "Verdict",
     "from_langgraph",
+    "from_openai_agents",
     "from_pydantic_ai",
     "json_of",
     "json_text",
