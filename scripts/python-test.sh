@@ -8,3 +8,5 @@ bin=../../target/python/bin
 "$bin/ruff" format --check .
 "$bin/mypy"
 "$bin/pytest" --quiet
+# The rest of the range of OpenTelemetry that the client takes.
+../../target/python-otel/bin/pytest --quiet tests/test_tracing.py tests/test_trace_context.py

@@ -318,6 +318,7 @@ async def test_cancel_in_band(serve_answer, mode):
         try:
             return await turn.call("t", {}, Tool(seconds=60))
         finally:
+            await asyncio.sleep(0.1)  # The second cancel comes while the turn ends.
             was_stopped.set()
 
     async def on_event(event, call):

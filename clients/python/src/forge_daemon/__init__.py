@@ -19,14 +19,18 @@ from forge_daemon.values import json_of, json_text, text_of
 from forge_daemon.wrapping import wrap_tools
 
 if TYPE_CHECKING:
+    from forge_daemon.adapters.google_adk import from_google_adk
     from forge_daemon.adapters.langgraph import from_langgraph
+    from forge_daemon.adapters.mcp import mcp_tools
     from forge_daemon.adapters.openai_agents import from_openai_agents
     from forge_daemon.adapters.pydantic_ai import from_pydantic_ai
 
 _ADAPTERS = {
+    "from_google_adk": "google_adk",
     "from_langgraph": "langgraph",
     "from_openai_agents": "openai_agents",
     "from_pydantic_ai": "pydantic_ai",
+    "mcp_tools": "mcp",
 }
 """Each in a module that imports a framework, so only when it is asked for."""
 
@@ -46,11 +50,13 @@ __all__ = [
     "Turn",
     "UserTurn",
     "Verdict",
+    "from_google_adk",
     "from_langgraph",
     "from_openai_agents",
     "from_pydantic_ai",
     "json_of",
     "json_text",
+    "mcp_tools",
     "serve",
     "text_of",
     "tool",
