@@ -21,7 +21,7 @@ export type { Asked } from "./party.js";
 export { type ServeOptions, Server, serve } from "./server.js";
 export type { Simulate, UserTurn } from "./simulator.js";
 export type { Capture } from "./snapshot.js";
-export { type StandardSchema, type Tool, type ToolInit, tool } from "./tool.js";
+export { type StandardSchema, type Tool, type ToolInit, tool, wrapTools } from "./tool.js";
 export type { ToolCall } from "./toolcall.js";
 export type { CallOptions, ModelTurn, ModelTurnRecord, Turn } from "./turn.js";
 export type { Validate, Verdict } from "./validator.js";

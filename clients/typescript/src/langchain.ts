@@ -67,6 +67,7 @@ export function fromLangchain(agent: LangchainAgent, given: LangchainOptions): A
         callbacks,
         signal: turn.signal,
       });
+      settle(turn, state);
       return output(state as never);
     },
   });
@@ -123,7 +124,7 @@ class Reporter {
     for (const { id, name = "", args, error } of message.invalid_tool_calls ?? []) {
       this.#turn.startTool(name, args, { callId: id }).fail(error ?? `the arguments of ${name} are no JSON`);
     }
-    this.#turn.stopIfRoutingOnly();
+    // Tools that are only announced end the turn where they would run: LangChain writes what is thrown here to stderr.
   }
 
   handleToolStart(_: unknown, __: unknown, runId: string, parentRunId?: string, ...rest: unknown[]): void {
@@ -170,6 +171,16 @@ function callsOf(turn: Turn): Map<string, ToolCall> {
   const calls = announced.get(turn) ?? new Map<string, ToolCall>();
   announced.set(turn, calls);
   return calls;
+}
+
+/** Closes calls that the graph answered itself, such as those that only carry a structured answer. */
+function settle(turn: Turn, state: unknown): void {
+  for (const message of (state as { messages?: ToolReply[] } | undefined)?.messages ?? []) {
+    const call = callsOf(turn).get(message.tool_call_id ?? "");
+    if (!call?.isOpen) continue;
+    if (message.status === "error") call.fail(textOf(message));
+    else call.succeed(message.content);
+  }
 }
 
 /** The tool nodes of a graph and of the graphs inside of it. */
@@ -350,6 +361,7 @@ interface Core {
 
 interface ToolReply {
   content: unknown;
+  tool_call_id?: string;
   status?: "success" | "error";
 }
 

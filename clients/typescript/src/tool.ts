@@ -1,7 +1,7 @@
 // Tools: a name, what the model is told, a function.
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ToolSpecSchema } from "./gen/forge/agent/v1/agent_pb.js";
-import { jsonOf } from "./json.js";
+import { jsonOf, jsonValue } from "./json.js";
 import { NotRun } from "./toolcall.js";
 import type { Turn } from "./turn.js";
 
@@ -76,6 +76,18 @@ export function tool<T = Record<string, unknown>>({
       return await run(checked.value, turn);
     },
   };
+}
+
+/**
+ * The tools as functions by their names, each of whose calls goes through the turn. They give the value, a stub's JSON
+ * parsed, and reject with ToolFailed.
+ */
+export function wrapTools<T = Record<string, unknown>>(
+  turn: Turn,
+  tools: readonly Tool<T>[],
+): Record<string, (args: T | string) => Promise<unknown>> {
+  const call = (each: Tool<T>) => async (args: T | string) => jsonValue(jsonOf(await turn.call(each, args)));
+  return Object.fromEntries(tools.map((each) => [each.name, call(each)]));
 }
 
 /** A tool as the card of an agent has it. */

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { expect, test, vi } from "vitest";
-import { type Answer, currentTurn, EndOfTurn, ToolMode, type Turn, tool } from "../src/index.js";
+import { type Answer, currentTurn, EndOfTurn, ToolMode, type Turn, tool, wrapTools } from "../src/index.js";
 import { FinishReason, type InvokeFinished, type InvokeResponse } from "../src/proto.js";
 import { describeAgent, invoke, served, startFrame, write } from "./client.js";
 
@@ -99,6 +99,16 @@ test("tools check their arguments, and get the turn", async () => {
   });
   const { end } = await answered((turn) => turn.call(look, '{"at":"sea"}'), startFrame("Now"));
   expect(JSON.parse(end.text)).toEqual(["sea", "Now", true]);
+});
+
+test("wrapped tools give values", async () => {
+  const tools = [tool({ name: "look", run: ({ at }: { at: string }) => ({ at, n: [1] }) })];
+  const { end } = await answered(async (turn) => {
+    const { look = () => Promise.reject() } = wrapTools(turn, tools);
+    const { n } = (await look({ at: "sea" })) as { n: number[] };
+    return `${n} ${await look("7").catch(String)}`;
+  });
+  expect(end.text).toBe("1 ToolFailed: the arguments of look are no JSON object");
 });
 
 test("calls beyond the limit wait and do not mix", async () => {

@@ -4,7 +4,7 @@ import { fakeModel } from "@langchain/core/testing";
 import { FakeStreamingChatModel } from "@langchain/core/utils/testing";
 import { END, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
 import { createReactAgent } from "@langchain/langgraph/prebuilt";
-import { createAgent, tool } from "langchain";
+import { createAgent, tool, toolStrategy } from "langchain";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { checkAgent } from "../src/agent.js";
@@ -116,6 +116,18 @@ test("a graph that calls its tools itself declares neither stubs nor routing, an
   const seen = await play(agent);
   expect(seen.of("toolFinished").map(({ outcome }) => outcome.case)).toEqual(["result"]);
   expect(seen.text).toBe("It is 17.");
+});
+
+test("a structured answer that comes as a call is no failed tool", async () => {
+  const model = fakeModel().respondWithTools([{ id: "c1", name: "Weather", args: { degrees: 17 } }]);
+  const responseFormat = toolStrategy(z.object({ degrees: z.number() }).meta({ title: "Weather" }));
+  const agent = createAgent({ model, tools: [looking(vi.fn())], responseFormat });
+  const output = ({ structuredResponse }: { structuredResponse: unknown }) => JSON.stringify(structuredResponse);
+  const seen = await play(fromLangchain(agent, { id: "a", output }));
+  expect([seen.text, seen.of("toolFinished").map(({ outcome }) => outcome.case)]).toEqual([
+    '{"degrees":17}',
+    ["result"],
+  ]);
 });
 
 test("outside of a turn a graph does what it always did", async () => {
