@@ -221,7 +221,7 @@ export class Turn {
 
   /** As `modelTurn`, for a model whose answer comes in pieces. */
   startModelTurn(): ModelTurn {
-    this._stopIfEnded();
+    this.#stopIfEnded();
     if (this.start.maxModelTurns !== undefined && this.#modelTurns >= this.start.maxModelTurns) {
       throw this._end(FinishReason.MAX_MODEL_TURNS);
     }
@@ -254,7 +254,7 @@ export class Turn {
    * announce all of them before running the first. `params` is as for `jsonOf`; undefined is a call without any.
    */
   startTool(name: string, params?: unknown, { callId, paramsUnknown }: CallOptions = {}): ToolCall {
-    this._stopIfEnded();
+    this.#stopIfEnded();
     const json = params === undefined || paramsUnknown !== undefined ? undefined : jsonOf(params);
     const call = new ToolCall(this, name, callId && !this.#calls.has(callId) ? callId : randomUUID());
     this._emit({
@@ -297,7 +297,14 @@ export class Turn {
       if (!tool) throw new NotRun(`there is no tool ${name}`);
       return tool.invoke(params ?? {}, this);
     };
-    return this.startTool(name, params, options).run(run ?? runTool);
+    try {
+      return this.startTool(name, params, options).run(run ?? runTool);
+    } catch (error) {
+      // The turn is over. Whoever waits for the call hears of it where other failures of it are heard.
+      const over = Promise.reject(error);
+      over.catch(() => {});
+      return over;
+    }
   }
 
   /** Leaves the turn if its tools are only announced. Call it when all calls of a model turn are announced. */
@@ -330,7 +337,7 @@ export class Turn {
    * Code that caught the end of its turn, as frameworks do with errors of tools, must not call a model or a tool
    * again.
    */
-  private _stopIfEnded(): void {
+  #stopIfEnded(): void {
     // Calls that the model made together are announced one by one, and the first may have ended the turn.
     if (this._ending !== undefined && this._ending !== FinishReason.TOOL_CALLS) throw this._end(this._ending);
     this.signal.throwIfAborted();

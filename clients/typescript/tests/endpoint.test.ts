@@ -181,3 +181,28 @@ test("a client that vanishes stops the work", async () => {
   call.cancel();
   await vi.waitFor(() => expect(stopped).toHaveBeenCalled(), { timeout: 2000 });
 });
+
+test("a client's deadline stops the work", async () => {
+  const stopped = vi.fn();
+  await using agent = await served(async (turn) => {
+    await sleep(60_000, undefined, { signal: turn.signal }).catch(stopped);
+  });
+  const call = agent.client.invoke({ deadline: Date.now() + 200 });
+  const ended = new Promise<{ code: number }>((resolve) => call.on("error", resolve));
+  call.on("data", () => {});
+  write(call, startFrame());
+  expect((await ended).code).toBe(status.DEADLINE_EXCEEDED);
+  await vi.waitFor(() => expect(stopped).toHaveBeenCalled(), { timeout: 2000 });
+});
+
+test("a call after the cancel rejects, and runs nothing", async () => {
+  const run = vi.fn();
+  const heard = vi.fn();
+  await using agent = await served(async (turn) => {
+    await sleep(60_000, undefined, { signal: turn.signal }).catch(() => {});
+    await turn.call("t", {}, run).catch(heard);
+  });
+  const { events } = await invoke(agent.client, [startFrame(), { case: "cancel", value: {} }]);
+  expect([finished(events).finishReason, finished(events).toolCalls]).toEqual([FinishReason.CANCELLED, 0]);
+  expect([heard.mock.calls[0]?.[0]?.name, run.mock.calls.length]).toEqual(["AbortError", 0]);
+});

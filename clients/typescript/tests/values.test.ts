@@ -8,6 +8,7 @@ import { jsonOf, jsonText, jsonValue } from "../src/index.js";
 import { jsonOfResult } from "../src/json.js";
 import { continued, traceContextOf } from "../src/propagation.js";
 import { durationOf, millisecondsOf, usageOf } from "../src/values.js";
+import { invoke, served, startFrame } from "./client.js";
 
 test.each<[unknown, string, string]>([
   ['{ "a":9007199254740993,"b":1.0 }', "raw", '{ "a":9007199254740993,"b":1.0 }'],
@@ -97,6 +98,16 @@ test("the trace of the call is OpenTelemetry's current context", async () => {
       ["forge.case.id", { value: "c" }],
     ]);
   });
+});
+
+test("an agent's code runs in the trace of its call", async () => {
+  let seen: string | undefined;
+  await using agent = await served(async () => {
+    await new Promise(setImmediate);
+    seen = trace.getActiveSpan()?.spanContext().spanId;
+  });
+  await invoke(agent.client, [startFrame("Hi", { context: { traceContext: { traceparent: PARENT } } })]);
+  expect(seen).toBe(PARENT.slice(36, 52));
 });
 
 test.each(["", "nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01"])(
