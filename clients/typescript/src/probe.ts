@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type { Metadata } from "@grpc/grpc-js";
 import { InvocationFailed, ToolFailed } from "./errors.js";
+import { ToolMode } from "./gen/forge/agent/v1/agent_pb.js";
 import { FinishReason, type InvokeFinishedSchema } from "./gen/forge/agent/v1/invoke_pb.js";
 import type { ProbeScript, ProbeStep } from "./gen/forge/agent/v1/probe_pb.js";
 import { MessageSchema, type ToolUse } from "./gen/forge/agent/v1/values_pb.js";
@@ -48,10 +49,9 @@ export async function follow(script: ProbeScript, turn: Turn, world: World): Pro
         results.push(...(await callTools(turn, [action.value])));
         break;
       case "parallelTools": {
-        const uses = steps
-          .slice(index + 1, index + 1 + action.value)
-          .flatMap(({ action }) => (action.case === "callTool" ? [action.value] : []));
+        const uses = steps.slice(index + 1, index + 1 + action.value).map(callOf);
         index += uses.length;
+        world.steps.set(invocationId, (world.steps.get(invocationId) ?? 0) + uses.length);
         results.push(...(await callTools(turn, uses)));
         break;
       }
@@ -86,12 +86,20 @@ export async function follow(script: ProbeScript, turn: Turn, world: World): Pro
         world.shutDown();
         break;
       default:
-        throw new InvocationFailed("the script has a step that this agent does not know", {
+        throw new InvocationFailed("probe: a step that this agent does not know", {
           reason: "UNSUPPORTED_PROBE_STEP",
         });
     }
   }
-  return { reason: FinishReason.COMPLETED, text: answer };
+  const isRouting = turn.toolMode === ToolMode.ROUTING_ONLY && steps.some(({ action }) => action.case === "callTool");
+  return { reason: isRouting ? FinishReason.TOOL_CALLS : FinishReason.COMPLETED, text: answer };
+}
+
+function callOf({ action }: ProbeStep): ToolUse {
+  if (action.case === "callTool") return action.value;
+  throw new InvocationFailed("probe: behind parallel_tools stands a step that is no call", {
+    reason: "BAD_PROBE_SCRIPT",
+  });
 }
 
 /** Calls tools as one model turn. A real tool would be a no-op that gives its arguments back. */
@@ -101,7 +109,8 @@ async function callTools(turn: Turn, uses: ToolUse[]): Promise<string[]> {
     const text = use.arguments && jsonText(use.arguments);
     return [turn.startTool(use.name, text, { callId: use.callId }), use];
   });
-  turn.stopIfRoutingOnly();
+  // Nothing runs, and the script goes on.
+  if (turn.toolMode === ToolMode.ROUTING_ONLY) return [];
   return await Promise.all(
     calls.map(async ([call, use]) => {
       try {
@@ -114,14 +123,14 @@ async function callTools(turn: Turn, uses: ToolUse[]): Promise<string[]> {
   );
 }
 
+/** What arrived, as JSON: hashes of messages as they are encoded, and of the options' values as texts. */
 function echo(turn: Turn, metadata: Metadata): unknown {
   const hash = (bytes: Uint8Array | string) => createHash("sha256").update(bytes).digest("hex");
+  const given = Object.entries({ ...turn.options?.metadata, ...turn.options?.extra });
   return {
     messages: turn.messages.map((message) => hash(toBinary(MessageSchema, message))),
-    params: turn.messages.flatMap(({ parts }) =>
-      parts.flatMap(({ content }) => (content.case === "toolUse" ? [hash(jsonText(content.value.arguments))] : [])),
-    ),
-    metadata: Object.fromEntries(Object.entries(metadata.getMap()).map(([key, value]) => [key, String(value)])),
+    options: Object.fromEntries(given.sort().map(([key, value]) => [key, hash(jsonText(value))])),
+    metadata: Object.fromEntries(Object.entries(metadata.getMap()).filter(([, value]) => typeof value === "string")),
     trace_context: turn.traceContext,
   };
 }

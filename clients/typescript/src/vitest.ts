@@ -27,25 +27,27 @@ export function forgeRun(
   agent: Agent | Answer,
   { args = [], timeout = 600_000 }: ForgeRunOptions = {},
 ): void {
-  const path = resolve(dirname(testFile()), suite);
-  const cases = casesOf(path, args);
+  // Paths in `args` are relative to the test file, too.
+  const folder = dirname(testFile());
+  const cases = casesOf(suite, args, folder);
   describe(basename(suite), () => {
     let run: Run | undefined;
     beforeAll(async () => {
       const server = new Server(agent, { listen: "127.0.0.1:0" });
       await server.start();
       try {
-        run = await runSuite(path, server.address, args, AbortSignal.timeout(timeout));
+        run = await runSuite(suite, server.address, args, folder, AbortSignal.timeout(timeout));
       } finally {
         await server.stop(0);
       }
     }, timeout + 5000);
-    for (const { id, name } of cases) {
+    for (const { id, name, skip } of cases) {
       test(name && name !== id ? `${id}  ${name}` : id, (context) => {
         const results = run?.results.filter((result) => result.id === id) ?? [];
         if (results.length === 0) throw new Error(`${id} was not run: ${run?.said ?? ""}`);
-        if (results.every(({ status }) => status === "skipped")) context.skip();
-        const failed = results.filter(({ status }) => status !== "passed" && status !== "skipped");
+        if (skip) context.skip();
+        // One that its suite does not skip, and that was skipped, never ran.
+        const failed = results.filter(({ status }) => status !== "passed");
         if (failed.length > 0) throw new CaseFailed(failed.map(whyNot).join("\n"));
       });
     }
@@ -71,6 +73,8 @@ class CaseFailed extends Error {
 interface CaseHead {
   id: string;
   name?: string;
+  /** The suite says that it is not run. */
+  skip?: boolean;
 }
 
 /** A line of the result file of `forgectl run`. */
@@ -91,25 +95,33 @@ interface Run {
   said: string;
 }
 
-function casesOf(path: string, args: readonly string[]): CaseHead[] {
-  const { error, status, stdout, stderr } = spawnSync(forgectl(), ["run", path, "--dry-run", ...args], {
+function casesOf(suite: string, args: readonly string[], cwd: string): CaseHead[] {
+  const { error, status, stdout, stderr } = spawnSync(forgectl(), ["run", suite, "--dry-run", ...args], {
     encoding: "utf8",
     env: environment(),
+    cwd,
   });
   if (error) throw noForgectl(error);
   if (status !== 0) throw new Error(stderr.trim());
   const cases = linesOf<CaseHead>(stdout);
-  if (cases.length === 0) throw new Error(`${path}: there is no case to run`);
-  return cases;
+  if (cases.length === 0) throw new Error(`${suite}: there is no case to run`);
+  // Each repetition has a line.
+  return [...new Map(cases.map((each) => [each.id, each])).values()];
 }
 
-async function runSuite(path: string, address: string, args: readonly string[], signal: AbortSignal): Promise<Run> {
+async function runSuite(
+  suite: string,
+  address: string,
+  args: readonly string[],
+  cwd: string,
+  signal: AbortSignal,
+): Promise<Run> {
   const folder = mkdtempSync(join(tmpdir(), "forge-"));
   try {
     const result = join(folder, "result.jsonl");
-    const own = ["run", path, "--name", `grpc://${address}`, "--quiet", "--output", result, "--output-dir", folder];
+    const own = ["run", suite, "--name", `grpc://${address}`, "--quiet", "--output", result, "--output-dir", folder];
     const { exitCode, said } = await ended(
-      spawn(forgectl(), [...own, ...args], { env: environment(), signal, stdio: ["ignore", "ignore", "pipe"] }),
+      spawn(forgectl(), [...own, ...args], { cwd, env: environment(), signal, stdio: ["ignore", "ignore", "pipe"] }),
     );
     if (exitCode !== 0 && exitCode !== 1) throw new Error(said || `forgectl ended with ${exitCode}`);
     return { results: linesOf(readFileSync(result, "utf8")), exitCode, said };
@@ -143,7 +155,9 @@ function whyNot({ status, outcome, cause, error, assertion_errors = [], response
 }
 
 function forgectl(): string {
-  return process.env.FORGECTL || "forgectl";
+  const { FORGECTL: named } = process.env;
+  // A name is looked up on the PATH, and a path is one from here, wherever the suite is.
+  return !named ? "forgectl" : named.includes("/") ? resolve(named) : named;
 }
 
 /** forgectl runs a daemon inside of its own process: another one could not reach this agent. */

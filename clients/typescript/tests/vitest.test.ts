@@ -21,7 +21,7 @@ function run(env: Record<string, string> = {}, ...args: string[]) {
 }
 
 test("each case is a test, and one that fails says why", () => {
-  const { tests } = run();
+  const { tests } = run({}, "hello");
   expect(tests.map(({ fullName, status }) => [fullName, status])).toEqual([
     ["hello.golden.json hello-001  greets by name", "passed"],
     ["hello.golden.json hello-002  looks it up", "passed"],
@@ -31,8 +31,18 @@ test("each case is a test, and one that fails says why", () => {
   expect(tests[2]?.failureMessages[0]).toContain("answer: Hello, x");
 });
 
+test("repetitions are one test, and what a suite skips is skipped", () => {
+  const { tests } = run({}, "repeated");
+  expect(tests.map(({ fullName, status }) => [fullName, status])).toEqual([
+    ["repeated.jsonl twice", "passed"],
+    ["repeated.jsonl unsteady", "failed"],
+    ["repeated.jsonl left-out", "skipped"],
+  ]);
+  expect(tests[1]?.failureMessages[0]).toMatch(/repetition 2 failed: .*answer 3/);
+});
+
 test("without forgectl it says what to do", () => {
-  const { message, tests } = run({ FORGECTL: "/nowhere/forgectl" });
+  const { message, tests } = run({ FORGECTL: "/nowhere/forgectl" }, "hello");
   expect(tests).toEqual([]);
   expect(message).toContain("forgectl is not on the PATH; install it, or name it with FORGECTL=/path/to/forgectl");
 });
