@@ -12,6 +12,7 @@ from forge_daemon.blocking import BlockingToolCall, BlockingTurn
 from forge_daemon.listening import CannotListen
 from forge_daemon.server import Server, serve
 from forge_daemon.simulator import UserTurn
+from forge_daemon.testing import ForgeRun, forge_run
 from forge_daemon.tools import Tool, tool
 from forge_daemon.turn import InvocationFailed, ToolCall, ToolFailed, Turn
 from forge_daemon.validator import Verdict
@@ -42,6 +43,7 @@ __all__ = [
     "BlockingToolCall",
     "BlockingTurn",
     "CannotListen",
+    "ForgeRun",
     "InvocationFailed",
     "Server",
     "Tool",
@@ -50,6 +52,7 @@ __all__ = [
     "Turn",
     "UserTurn",
     "Verdict",
+    "forge_run",
     "from_google_adk",
     "from_langgraph",
     "from_openai_agents",
