@@ -192,7 +192,8 @@ async function settleRefused(turn: Turn, prompt: PromptMessage[] = []): Promise<
     const call = callsOf(turn).get(part.toolCallId);
     if (!call?.isOpen || part.type !== "tool-result") continue;
     if (turn.toolMode !== ToolMode.STUB) {
-      call.fail(String(part.output.value));
+      const { value } = part.output;
+      call.fail(typeof value === "string" ? value : JSON.stringify(value));
       continue;
     }
     try {

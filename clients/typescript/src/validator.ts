@@ -25,7 +25,7 @@ export interface Verdict {
 }
 
 /**
- * Judges one answer. What it reads in `output`, `conversation` and `toolCalls` was written by whom it judges.
+ * Judges one answer. What it reads in `output`, `conversation` and `toolCalls` was written by the party that is judged.
  * `request.context.agentId` says which validator is asked, if the process has several.
  */
 export type Validate = (request: ValidateRequest, asked: Asked) => Verdict | boolean | Promise<Verdict | boolean>;

@@ -1,10 +1,14 @@
 // Agents of the AI SDK, with its own mock of a model.
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, stepCountIs, ToolLoopAgent, tool } from "ai";
 import { describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import { checkAgent } from "../src/agent.js";
 import { fromAiSdk, messagesOf, wrapModel, wrapTools } from "../src/ai.js";
-import { ToolMode } from "../src/index.js";
+import { jsonText, ToolMode } from "../src/index.js";
 import { adapterTests, play, type Said, stubs } from "./adapters.js";
 
 // biome-ignore lint/suspicious/noExplicitAny: the types of the SDK differ from version to version.
@@ -152,6 +156,60 @@ test("a tool of the caller, which has no function, is answered by a stub", async
   const agent = fromAiSdk(new ToolLoopAgent({ model, tools: { ask } as never }), { id: "a" });
   const seen = await play(agent, { toolMode: ToolMode.STUB, maxModelTurns: 5 }, stubs({ ask: '"yes"' }));
   expect([seen.text, prompts[1]?.includes("yes")]).toEqual(["Thanks.", true]);
+});
+
+test("over the API of a provider, arguments stay as the model wrote them, and its tokens are counted", async () => {
+  const chunks = (delta: object, finish_reason: string | null = null) => ({
+    id: "r1",
+    model: "gpt-x",
+    choices: [{ index: 0, delta, finish_reason }],
+    ...(finish_reason && { usage: { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10 } }),
+  });
+  const piece = (args: string, rest = {}) =>
+    chunks({ tool_calls: [{ index: 0, function: { arguments: args }, ...rest }] });
+  const turns = [
+    [
+      piece('{ "city":"Ro', { id: "c1", type: "function", function: { name: "look", arguments: '{ "city":"Ro' } }),
+      piece('me", "n":9007199254740993, "m":1.0 }'),
+      chunks({}, "tool_calls"),
+    ],
+    [chunks({ content: "It is " }), chunks({ content: "17." }), chunks({}, "stop")],
+  ];
+  const bodies: string[] = [];
+  const provider = createServer(async (request, response) => {
+    let body = "";
+    for await (const part of request) body += part;
+    const events = turns[bodies.push(body) - 1] ?? [];
+    response.setHeader("content-type", "text/event-stream");
+    response.end(
+      [...events.map((event) => JSON.stringify(event)), "[DONE]"].map((data) => `data: ${data}\n\n`).join(""),
+    );
+  }).listen(0, "127.0.0.1");
+  await once(provider, "listening");
+  const { port } = provider.address() as AddressInfo;
+  const model = createOpenAICompatible({
+    name: "openai",
+    baseURL: `http://127.0.0.1:${port}/v1`,
+    includeUsage: true,
+  }).chatModel("gpt-x");
+  const agent = fromAiSdk(new ToolLoopAgent({ model, tools: looking(() => ({ degrees: 17 })) }), { id: "a" });
+  const stub = '{ "n":9007199254740993, "b":1.0 }';
+  const seen = await play(agent, { toolMode: ToolMode.STUB, maxModelTurns: 5 }, stubs({ look: stub }));
+  provider.close();
+  expect(jsonText(seen.of("toolStarted")[0]?.params)).toBe('{ "city":"Rome", "n":9007199254740993, "m":1.0 }');
+  expect([seen.text, seen.of("textDelta").map(({ text }) => text)]).toEqual(["It is 17.", ["It is ", "17."]]);
+  expect([
+    seen.end.usage?.inputTokens,
+    seen.of("modelTurn").map(({ model, finishReason }) => [model, finishReason]),
+  ]).toEqual([
+    14n,
+    [
+      ["gpt-x", "tool_calls"],
+      ["gpt-x", "stop"],
+    ],
+  ]);
+  // What the provider is sent of the stub is its text.
+  expect(JSON.parse(bodies[1] ?? "").messages.at(-1)).toMatchObject({ role: "tool", content: stub });
 });
 
 test("what is no agent is refused", () => {

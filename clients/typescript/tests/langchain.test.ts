@@ -1,5 +1,6 @@
 // Agents of LangChain and graphs of LangGraph, with its own fake models.
-import { AIMessage, type BaseMessage } from "@langchain/core/messages";
+import { AIMessage, AIMessageChunk, type BaseMessage } from "@langchain/core/messages";
+import { ChatGenerationChunk } from "@langchain/core/outputs";
 import { fakeModel } from "@langchain/core/testing";
 import { FakeStreamingChatModel } from "@langchain/core/utils/testing";
 import { END, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
@@ -8,6 +9,7 @@ import { createAgent, tool, toolStrategy } from "langchain";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { checkAgent } from "../src/agent.js";
+import { jsonText } from "../src/index.js";
 import { fromLangchain } from "../src/langchain.js";
 import { adapterTests, play, type Said } from "./adapters.js";
 
@@ -81,6 +83,39 @@ test("texts are said as they come", async () => {
   const seen = await play(fromLangchain(createAgent({ model, tools: [] }), { id: "a" }));
   expect(seen.of("textDelta").map(({ text }) => text)).toEqual(["W", "a", "r", "m", "."]);
   expect(seen.text).toBe("Warm.");
+});
+
+test("arguments that come in pieces stay as the model wrote them", async () => {
+  const turns = [
+    [
+      { content: "Let me look. " },
+      { content: "", tool_call_chunks: [{ index: 0, id: "c1", name: "look", args: '{ "city":"Ro' }] },
+      { content: "", tool_call_chunks: [{ index: 0, args: 'me", "n":1.0 }' }] },
+    ],
+    [{ content: "It is 17." }],
+  ];
+  class Streaming extends FakeStreamingChatModel {
+    override bindTools() {
+      return this as never;
+    }
+    override async *_streamResponseChunks(
+      ...[, , manager]: Parameters<FakeStreamingChatModel["_streamResponseChunks"]>
+    ) {
+      for (const fields of turns.shift() ?? []) {
+        const chunk = new ChatGenerationChunk({ text: fields.content, message: new AIMessageChunk(fields as never) });
+        yield chunk;
+        await manager?.handleLLMNewToken(fields.content);
+      }
+    }
+  }
+  const seen = await play(
+    fromLangchain(createAgent({ model: new Streaming({}), tools: [looking(() => 17)] }), { id: "a" }),
+  );
+  expect(jsonText(seen.of("toolStarted")[0]?.params)).toBe('{ "city":"Rome", "n":1.0 }');
+  expect([seen.text, seen.kinds]).toEqual([
+    "It is 17.",
+    ["accepted", "textDelta", "modelTurn", "toolStarted", "toolFinished", "textDelta", "modelTurn", "finished"],
+  ]);
 });
 
 test("the card says what the framework knows", () => {
