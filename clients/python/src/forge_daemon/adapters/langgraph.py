@@ -6,6 +6,7 @@ the turn before they run one, so that a stub may stand in its place.
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from forge_daemon.tools import Tool
 from forge_daemon.turn import InvocationFailed, ToolCall, ToolFailed, Turn
 from forge_daemon.values import json_of, json_text, text_of
 
+if tuple(sys.version_info) < (3, 11):
+    # Models and tools would run unseen.
+    raise ImportError("from_langgraph needs Python 3.11: before it LangChain does not hand callbacks on to async code")
 needs("from_langgraph", "langgraph", "1.2", "2", "langgraph")
 
 from langchain_core.callbacks import BaseCallbackHandler
