@@ -79,7 +79,8 @@ def takes(function: Callable[..., Any], count: int, what: str, whole: str) -> No
     try:
         signature.bind(*[None] * count)
     except TypeError:
-        given = f"{name_of(function)}{signature.replace(return_annotation=inspect.Signature.empty)}"
+        names = ", ".join(str(one.replace(annotation=one.empty)) for one in signature.parameters.values())
+        given = f"{name_of(function)}({names})"
         wanted = len([one for one in signature.parameters.values() if one.default is one.empty])
         arguments = "1 argument" if wanted == 1 else f"{wanted} arguments"
         raise TypeError(f"{what}: takes {whole} and nothing else, but {given} takes {arguments}") from None

@@ -118,10 +118,11 @@ def serve(agent: Agent | Answer, listen: str | None = None) -> None:
 
 async def _serve(agent: Agent, listen: str) -> None:
     server = Server(agent, listen)
-    await server.start()
-    print(f"listening on {server.address}", flush=True)
+    # Before anybody knows where it is: who reads that may ask it to end at once.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server._begin_to_end)
+    await server.start()
+    print(f"listening on {server.address}", flush=True)
     await server.wait_for_end()
 
 
