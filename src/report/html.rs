@@ -185,6 +185,8 @@ fn facts<'a>(run: &'a Run, totals: &crate::verdict::Totals) -> Vec<Fact<'a>> {
     fact("Cost", "", totals.usage.cost.map(money).unwrap_or_default());
     let selected = if run.spec.is_selective() { "only selected cases" } else { "" };
     fact("Selection", "", selected.to_owned());
+    let labels: Vec<String> = run.spec.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    fact("Labels", "", cut(&labels.join(", "), 500).text.to_owned());
     fact("Exit code", "", format!("{} ({})", run.exit_code(), exit(run)));
     facts
 }
@@ -285,12 +287,13 @@ mod tests {
             "failed cause assertion blame agent difficulty edge bug BUG-7",
             "responseContains {\"type\": \"contains\"} expected \"x\" the response is \"y\"",
             "✗ validator score 0.25, 2 of 3 votes agreeing no way",
-            "Question user What is <x>? Commentary before the answer Let me look. Answer The answer.",
+            "Question user What is <x>? Tools look 120 ms arguments",
+            "Commentary before the answer Let me look. Answer The answer.",
             "look 120 ms arguments {\"id\":9007199254740993} result [1,2]",
             "book failed 120 ms arguments {\"id\":9007199254740993} error no seats",
             "odd no result 120 ms arguments, which are no JSON {oops",
             "user · turn 1 I want to pay. agent ✓ greeted commentary One moment. What?",
-            "Checkpoints that were not reached paid (required)",
+            "✗ paid not reached, and required",
             "better about better flaky",
             "attempt 1 assertion, blame agent 20 ms wrong",
             "tokens 10 in, 5 out",

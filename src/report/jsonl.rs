@@ -5,15 +5,19 @@
 //! `outcome`, `reason`, `hint` and `tokens`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
 //! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::outline::{Outline, Position};
-use super::suite_result::{Asked, Recorded, Said, is_false};
+use super::shape::assertion::Assertion;
+use super::shape::case::is_false;
+use super::shape::said::{self, Asked, Said};
 use super::{Report, Unwritable, Verdict, Written};
 use crate::conversation::ToolCall;
 use crate::text::printable_json;
-use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Opinion, Outcome, whole_millis};
+use crate::verdict::{AssertionResult, Attempt, Blame, Cause, Outcome, whole_millis};
 
 /// The lines.
 #[derive(Debug, Clone, Copy)]
@@ -152,78 +156,6 @@ impl<'a> Case<'a> {
     }
 }
 
-/// An assertion as the file has it, with what came of it.
-#[derive(Serialize)]
-pub(super) struct Assertion<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(flatten)]
-    written: std::collections::BTreeMap<String, Box<RawValue>>,
-    passed: bool,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    hint: &'a str,
-    /// Template tokens that lead nowhere, for which it was skipped.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    tokens: &'a [String],
-    #[serde(flatten)]
-    opinion: Option<Judged<'a>>,
-}
-
-impl<'a> Assertion<'a> {
-    pub(super) fn of(assertion: &'a AssertionResult) -> Self {
-        let written = assertion.written.as_ref().and_then(|text| serde_json::from_str(text.as_str()).ok());
-        let mut written: std::collections::BTreeMap<String, Box<RawValue>> = written.unwrap_or_default();
-        // These are said by this line itself.
-        for key in [
-            "type", "passed", "outcome", "reason", "hint", "tokens", "score", "replies", "votes", "agreeing", "console",
-        ] {
-            written.remove(key);
-        }
-        Self {
-            written,
-            kind: &assertion.name,
-            passed: assertion.outcome == Outcome::Passed,
-            outcome: assertion.outcome.name(),
-            reason: &assertion.reason,
-            hint: &assertion.hint,
-            tokens: &assertion.unresolved_tokens,
-            opinion: assertion.opinion.as_ref().map(Judged::of),
-        }
-    }
-}
-
-/// What a validator said.
-#[derive(Serialize)]
-struct Judged<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<f64>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    replies: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    votes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agreeing: Option<u32>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    console: &'a [String],
-}
-
-impl<'a> Judged<'a> {
-    fn of(opinion: &'a Opinion) -> Self {
-        let Opinion { score, replies, votes, agreeing, console } = opinion;
-        let is_vote = *votes > 0;
-        Self {
-            score: *score,
-            replies,
-            votes: is_vote.then_some(*votes),
-            agreeing: is_vote.then_some(*agreeing),
-            console,
-        }
-    }
-}
-
 /// An attempt after which the case was tried again.
 #[derive(Serialize)]
 struct Earlier<'a> {
@@ -249,7 +181,7 @@ impl<'a> Earlier<'a> {
 /// A tool call.
 #[derive(Serialize)]
 struct Call<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     /// Not there: nobody ran it, as the mode wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
@@ -259,19 +191,19 @@ struct Call<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    malformed_params: Option<&'a str>,
+    malformed_params: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    params_unknown: Option<&'a str>,
+    params_unknown: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
+    error: Option<Cow<'a, str>>,
 }
 
 impl<'a> Call<'a> {
     fn of(call: &'a ToolCall) -> Self {
-        let Recorded { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error } =
-            Recorded::of(call);
+        let said::Call { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error } =
+            said::Call::of(call);
         Self { name, success, turn, duration_ms, params, malformed_params, params_unknown, result, error }
     }
 }

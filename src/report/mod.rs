@@ -18,6 +18,7 @@ pub mod outline;
 pub mod repeats;
 #[cfg(test)]
 mod sample;
+mod shape;
 pub mod steps;
 pub mod stored;
 pub mod stream;

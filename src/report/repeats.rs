@@ -1,16 +1,18 @@
 //! What repetitions say about the agent, and what came of a gate, in the words of reports.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::console::Look;
+use super::shape::named;
 use super::words::count;
 use crate::stats::{Repeats, Stability, Tally};
 use crate::text::printable;
-use crate::verdict::gate::{GateResult, Passage, RateComparison, SuiteComparison, Test};
+use crate::verdict::gate::{Answer, GateResult, Passage, RateComparison, SuiteComparison, Test};
 
 /// Most cases that the console names.
 const MAX_CASES: usize = 20;
@@ -185,7 +187,7 @@ struct Case<'a> {
 }
 
 /// A tally; `uncounted` executions say nothing about the agent and are in no rate. `interval` holds in 95 of 100 cases.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Counted {
     passed: u32,
@@ -199,6 +201,13 @@ impl Counted {
     fn of(tally: Tally) -> Self {
         let Tally { passed, failed, uncounted } = tally;
         Self { passed, failed, uncounted, pass_rate: tally.rate(), interval: tally.interval() }
+    }
+}
+
+impl Counted {
+    const fn tally(&self) -> Tally {
+        let Self { passed, failed, uncounted, .. } = *self;
+        Tally { passed, failed, uncounted }
     }
 }
 
@@ -226,60 +235,84 @@ impl<'a> Repeated<'a> {
 }
 
 /// A gate in the JSON report.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gated<'a> {
-    passage: &'static str,
+    passage: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    counts_as: Option<&'static str>,
-    reasons: &'a [String],
+    counts_as: Option<Cow<'a, str>>,
+    reasons: Cow<'a, [String]>,
     #[serde(flatten)]
     tally: Counted,
-    comparison: Option<Compared>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    comparison: Option<Compared<'a>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     suites: Vec<OfSuite<'a>>,
     left_out: u32,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct OfSuite<'a> {
-    suite: &'a str,
+    suite: Cow<'a, str>,
     #[serde(flatten)]
-    compared: Compared,
+    compared: Compared<'a>,
 }
 
-#[derive(Serialize)]
-struct Compared {
-    answer: &'static str,
-    test: &'static str,
+#[derive(Serialize, Deserialize)]
+struct Compared<'a> {
+    answer: Cow<'a, str>,
+    test: Cow<'a, str>,
     p: f64,
     before: Counted,
     now: Counted,
 }
 
-impl Compared {
+impl Compared<'_> {
     fn of(comparison: &RateComparison) -> Self {
         let RateComparison { answer, test, p, before, now } = comparison;
         let (before, now) = (Counted::of(*before), Counted::of(*now));
-        Self { answer: answer.name(), test: test.name(), p: *p, before, now }
+        Self { answer: answer.name().into(), test: test.name().into(), p: *p, before, now }
+    }
+
+    fn read(&self) -> Result<RateComparison, String> {
+        Ok(RateComparison {
+            answer: named("gate: answer", &self.answer, Answer::named)?,
+            test: named("gate: test", &self.test, Test::named)?,
+            p: self.p,
+            before: self.before.tally(),
+            now: self.now.tally(),
+        })
     }
 }
 
 impl<'a> Gated<'a> {
     pub(super) fn of(gate: &'a GateResult) -> Self {
+        let of_suite =
+            |of: &'a SuiteComparison| OfSuite { suite: (&*of.suite).into(), compared: Compared::of(&of.compared) };
         Self {
-            passage: gate.passage.name(),
-            counts_as: (gate.counts_as != gate.passage).then(|| gate.counts_as.name()),
-            reasons: &gate.reasons,
+            passage: gate.passage.name().into(),
+            counts_as: (gate.counts_as != gate.passage).then(|| gate.counts_as.name().into()),
+            reasons: (&*gate.reasons).into(),
             tally: Counted::of(gate.tally),
             comparison: gate.comparison.as_ref().map(Compared::of),
-            suites: gate
-                .suites
-                .iter()
-                .map(|SuiteComparison { suite, compared }| OfSuite { suite, compared: Compared::of(compared) })
-                .collect(),
+            suites: gate.suites.iter().map(of_suite).collect(),
             left_out: gate.left_out,
         }
+    }
+
+    pub(super) fn read(&self) -> Result<GateResult, String> {
+        let passage = named("gate: passage", &self.passage, Passage::named)?;
+        let of_suite =
+            |of: &OfSuite<'_>| Ok(SuiteComparison { suite: (&*of.suite).into(), compared: of.compared.read()? });
+        let counts_as = self.counts_as.as_ref().map(|word| named("gate: countsAs", word, Passage::named));
+        Ok(GateResult {
+            passage,
+            counts_as: counts_as.unwrap_or(Ok(passage))?,
+            reasons: self.reasons.to_vec(),
+            tally: self.tally.tally(),
+            comparison: self.comparison.as_ref().map(Compared::read).transpose()?,
+            suites: self.suites.iter().map(of_suite).collect::<Result<_, String>>()?,
+            left_out: self.left_out,
+        })
     }
 }
 

@@ -159,6 +159,12 @@ pub enum Passage {
 }
 
 impl Passage {
+    /// What came of a gate, by the word of reports.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Passed, Self::Failed, Self::CannotTell].into_iter().find(|passage| passage.name() == name)
+    }
+
     /// The word used in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -184,6 +190,14 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The answer of that word.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Regressed, Self::Improved, Self::NoDifference, Self::CannotTell]
+            .into_iter()
+            .find(|answer| answer.name() == name)
+    }
+
     /// The word used in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -217,6 +231,12 @@ pub enum Test {
 }
 
 impl Test {
+    /// The test of that word.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Fisher, Self::McNemar].into_iter().find(|test| test.name() == name)
+    }
+
     /// The word used in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {

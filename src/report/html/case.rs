@@ -6,9 +6,9 @@ use askama::Template;
 
 use super::text::{Fact, List, MAX_ANSWER, MAX_ITEMS, MAX_TEXT, Sign, Text, short};
 use crate::conversation::{Arguments, MaybeJson, Message, ToolCall, ToolOutcome};
-use crate::report::words::{all_assertions, cut, is_bad, money, time, tokens, votes};
+use crate::report::words::{cut, is_bad, money, time, tokens, votes};
 use crate::report::{Traced, Verdict, own_error};
-use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Outcome};
+use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, CheckpointResult, Outcome};
 
 /// One case.
 #[derive(Template)]
@@ -30,8 +30,8 @@ pub(super) struct Case<'a> {
     earlier: List<Earlier<'a>>,
     warnings: List<Text<'a>>,
     assertions: List<Assertion<'a>>,
+    checkpoints: List<Checkpoint<'a>>,
     turns: List<Turn<'a>>,
-    missing: Vec<(Text<'a>, bool)>,
     /// What it sends: who speaks, and what.
     messages: List<Sent>,
     /// Messages before those.
@@ -40,6 +40,7 @@ pub(super) struct Case<'a> {
     answer: Option<Text<'a>>,
     /// What was said before the answer.
     commentary: Text<'a>,
+    /// The calls that are of no turn which stands there.
     calls: List<Call<'a>>,
     console: List<Text<'a>>,
 }
@@ -71,9 +72,18 @@ struct Assertion<'a> {
     replies: List<Text<'a>>,
 }
 
+/// A checkpoint of a dialogue, with its assertions as they were looked at last.
+struct Checkpoint<'a> {
+    sign: Sign,
+    id: Text<'a>,
+    told: String,
+    assertions: List<Assertion<'a>>,
+}
+
 struct Turn<'a> {
     number: u32,
     input: Text<'a>,
+    calls: List<Call<'a>>,
     commentary: Text<'a>,
     /// Why the user said that; empty: nobody says.
     reasoning: Text<'a>,
@@ -99,7 +109,10 @@ impl<'a> Case<'a> {
         let label = verdict.case.label();
         let warnings: Vec<&String> = result.warning.iter().chain(&result.warnings).collect();
         let is_dialogue = !result.turns.is_empty() || !result.checkpoints.is_empty();
-        let missing = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn.is_none());
+        let mut room = MAX_ITEMS;
+        let turns = List::of(result.turns.iter().map(|turn| Turn::of(result, turn, &mut room)), MAX_ITEMS);
+        let is_of_turn = |call: &&ToolCall| result.turns.iter().take(MAX_ITEMS).any(|turn| turn.number == call.turn);
+        let others: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| !is_of_turn(call)).collect();
         Self {
             anchor,
             sign: Sign::of(result.outcome),
@@ -116,18 +129,15 @@ impl<'a> Case<'a> {
                 .map(|hint| Text::of(hint, MAX_TEXT)),
             earlier: List::of(result.earlier.iter().enumerate().map(Earlier::of), MAX_ITEMS),
             warnings: List::of(warnings.iter().map(|warning| Text::of(warning, MAX_TEXT)), MAX_ITEMS),
-            assertions: List::of(all_assertions(result).into_iter().map(Assertion::of), MAX_ITEMS),
-            turns: List::of(result.turns.iter().map(|turn| Turn::of(result, turn)), MAX_ITEMS),
-            missing: missing
-                .map(|checkpoint| (Text::of(&checkpoint.id, MAX_TEXT), checkpoint.required))
-                .take(MAX_ITEMS)
-                .collect(),
+            assertions: List::of(result.assertions.iter().map(Assertion::of), MAX_ITEMS),
+            checkpoints: List::of(result.checkpoints.iter().map(Checkpoint::of), MAX_ITEMS),
+            turns,
             before: (result.messages_count as usize).saturating_sub(result.messages.len()),
             messages: List::of(result.messages.iter().map(Sent::of), MAX_ITEMS),
             answer: (!is_dialogue && result.outcome != Outcome::Skipped)
                 .then(|| Text::of(&result.transcript.response, MAX_ANSWER)),
             commentary: Text::of(&result.transcript.commentary, MAX_TEXT),
-            calls: List::of(result.transcript.tool_calls.iter().map(|call| Call::of(call, is_dialogue)), MAX_ITEMS),
+            calls: List::of(others.into_iter().map(|call| Call::of(call, is_dialogue)), room),
             console: List::of(result.console.iter().map(|line| Text::of(line, MAX_TEXT)), MAX_ITEMS),
         }
     }
@@ -200,12 +210,35 @@ impl<'a> Assertion<'a> {
     }
 }
 
+impl<'a> Checkpoint<'a> {
+    fn of(checkpoint: &'a CheckpointResult) -> Self {
+        let CheckpointResult { id, reached_at_turn, required, assertions } = checkpoint;
+        let (outcome, told) = match (reached_at_turn, required) {
+            (Some(turn), _) => (Outcome::Passed, format!("reached in turn {turn}")),
+            (None, true) => (Outcome::Failed, "not reached, and required".to_owned()),
+            (None, false) => (Outcome::Skipped, "not reached".to_owned()),
+        };
+        Self {
+            sign: Sign::of(outcome),
+            id: Text::of(id, MAX_TEXT),
+            told,
+            assertions: List::of(assertions.iter().map(Assertion::of), MAX_ITEMS),
+        }
+    }
+}
+
 impl<'a> Turn<'a> {
-    fn of(result: &'a CaseResult, turn: &'a crate::verdict::Turn) -> Self {
+    /// A turn with its calls, as long as there is room for them.
+    fn of(result: &'a CaseResult, turn: &'a crate::verdict::Turn, room: &mut usize) -> Self {
+        let own = result.transcript.tool_calls.iter().filter(|call| call.turn == turn.number);
+        let own: Vec<&ToolCall> = own.collect();
+        let calls = List::of(own.into_iter().map(|call| Call::of(call, false)), *room);
+        *room -= calls.items.len();
         let checkpoints = result.checkpoints.iter();
         let reached = checkpoints.filter(|checkpoint| checkpoint.reached_at_turn == Some(turn.number));
         Self {
             number: turn.number,
+            calls,
             input: Text::of(&turn.input, MAX_TEXT),
             commentary: Text::of(&turn.commentary, MAX_TEXT),
             reasoning: Text::of(&turn.reasoning, MAX_TEXT),
