@@ -4,6 +4,7 @@
 //! what to do.
 
 mod agents;
+mod calls;
 mod cases;
 mod check;
 mod client;

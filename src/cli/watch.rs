@@ -1,20 +1,25 @@
 //! `forgectl watch`: the log of a run as lines.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use clap::Args;
 
+use super::calls::Calls;
 use super::client::Client;
 use super::follow::Follower;
 use super::{CliError, Exit, named, print};
-use crate::conversation::{AgentEventKind, Arguments, MaybeJson, Message, ToolOutcome};
+use crate::case::CaseRef;
+use crate::conversation::{AgentEventKind, Message};
 use crate::event::{Payload, RunEvent, Said};
+use crate::report::steps::{Room, Step, answer, logged, reached, turn_of};
 use crate::text::{fit, printable};
 use crate::verdict::whole_millis;
 use crate::wire::control::Detail;
 
 /// Longest piece of somebody else's text on a line, in columns.
 const MAX_TEXT: usize = 200;
+/// The same for steps of cases, in bytes.
+const ROOM: Room = Room { text: MAX_TEXT, value: MAX_TEXT, ..Room::LIVE };
 
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
@@ -32,13 +37,13 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
     let detail = if args.cases { Detail::Cases } else { Detail::Calls };
     let run_id = named::run_id(&client, &args.run_id).await?;
     let mut follower = Follower::new(&client, &run_id, detail);
-    let mut tools = Tools::new();
+    let mut story = Story::default();
     let mut exit = Exit::CouldNotRun;
     while let Some(event) = follower.next().await? {
         if let Payload::RunFinished(run) = &event.payload {
             exit = Exit::of_run(run.exit_code());
         }
-        if let Some(text) = describe(&event, &mut tools) {
+        for text in describe(&event, &mut story) {
             let time = event.at.strftime("%H:%M:%S%.3f");
             let case = event.case.as_ref().map(|case| format!("{}  ", printable(&case.label()))).unwrap_or_default();
             print(&format!("{time}  {case}{text}\n"))?;
@@ -47,92 +52,67 @@ pub(super) async fn watch(daemon: Option<String>, args: WatchArgs) -> Result<Exi
     Ok(exit)
 }
 
-/// The names of open calls, by case and id.
-pub(super) type Tools = HashMap<(String, String), String>;
-
 fn short(text: &str) -> String {
     fit(&printable(text), MAX_TEXT)
 }
 
-/// What an event says of tool calls, on one line; `None`: nothing.
-pub(super) fn describe_call(event: &RunEvent, tools: &mut Tools) -> Option<String> {
-    let case = event.case.as_ref().map(|case| format!("{}#{}", case.suite, case.label())).unwrap_or_default();
-    let agent = match &event.payload {
-        Payload::Agent(agent) => agent,
-        Payload::SpansRead(read) => {
-            let names: Vec<String> = read.tool_calls.iter().map(|call| short(&call.name)).collect();
-            let end = if read.confirmed { "" } else { ", their end was not confirmed" };
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Some(format!("{} spans, tools in them: {names}{end}", read.spans));
-        }
-        _ => return None,
-    };
-    match &agent.kind {
-        AgentEventKind::ToolStarted { call, .. } => {
-            tools.insert((case, call.call_id.clone()), call.name.clone());
-            let params = match &call.params {
-                Arguments::Given(MaybeJson::Json(text)) => short(text.as_str()),
-                Arguments::Given(MaybeJson::Malformed(text)) => format!("malformed arguments {}", short(text)),
-                Arguments::Unknown(why) => format!("arguments not known: {}", short(why)),
-                Arguments::None => String::new(),
-            };
-            Some(format!("→ {} {params}", short(&call.name)).trim_end().to_owned())
-        }
-        AgentEventKind::ToolFinished { call_id, outcome, duration } => {
-            let name = tools.remove(&(case, call_id.clone())).unwrap_or_else(|| call_id.clone());
-            let how = match outcome {
-                Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => short(text.as_str()),
-                Some(ToolOutcome::Result(Some(MaybeJson::Malformed(text)))) => {
-                    format!("a result that is no JSON: {}", short(text))
-                }
-                Some(ToolOutcome::Result(None)) => "ok".to_owned(),
-                Some(ToolOutcome::Error(fault)) => format!("failed: {}", short(&fault.message)),
-                Some(ToolOutcome::NotRun) | None => "ended without an outcome".to_owned(),
-            };
-            let took = duration.map(|duration| format!(" {}ms", whole_millis(duration))).unwrap_or_default();
-            Some(format!("← {} {how}{took}", short(&name)))
-        }
-        _ => None,
-    }
+/// What has to be remembered of a log to tell it line by line.
+#[derive(Default)]
+struct Story {
+    calls: Calls,
+    /// The cases that have turns, which say what was answered.
+    dialogues: HashSet<CaseRef>,
 }
 
-/// What an event says, on one line; `tools` remembers the names of open calls.
-fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
+/// What an event says, a line each.
+fn describe(event: &RunEvent, story: &mut Story) -> Vec<String> {
+    let Story { calls, dialogues } = story;
+    if let (Payload::CaseStarted { mode, .. }, Some(case)) = (&event.payload, &event.case)
+        && mode.has_turns()
+    {
+        dialogues.insert(case.clone());
+    }
+    let steps: Vec<Step> = match &event.payload {
+        Payload::Agent(agent) => match &agent.kind {
+            AgentEventKind::Log { level, message } => vec![logged(0, level, message, ROOM)],
+            AgentEventKind::Finished(_) if event.case.as_ref().is_some_and(|case| dialogues.contains(case)) => {
+                Vec::new()
+            }
+            AgentEventKind::Finished(finished) => {
+                finished.response.iter().map(|response| answer(0, &response.text(), ROOM)).collect()
+            }
+            _ => calls.take(event, 0, ROOM).into_iter().collect(),
+        },
+        Payload::SpansRead(_) => calls.take(event, 0, ROOM).into_iter().collect(),
+        Payload::TurnFinished(turn) => turn_of(turn, Vec::new(), ROOM),
+        Payload::CheckpointReached { checkpoint } => vec![reached(event.turn, checkpoint, ROOM)],
+        _ => return of_run(event).into_iter().collect(),
+    };
+    steps.iter().map(Step::in_a_line).collect()
+}
+
+/// What an event says that is no step of a case, on one line.
+fn of_run(event: &RunEvent) -> Option<String> {
     Some(match &event.payload {
         Payload::RunStarted(run) => {
             let total = run.totals.total;
             let cases = if total == 1 { "case" } else { "cases" };
             format!("run {} started: {total} {cases} against {}", run.run_id, printable(&run.agent_endpoint))
         }
-        Payload::CasePlanned { .. } | Payload::AgentDescribed(_) | Payload::CallEnded(_) => return None,
+        Payload::CasePlanned { .. }
+        | Payload::AgentDescribed(_)
+        | Payload::CallEnded(_)
+        | Payload::Agent(_)
+        | Payload::SpansRead(_)
+        | Payload::TurnFinished(_)
+        | Payload::CheckpointReached { .. } => return None,
         Payload::CaseStarted { mode, .. } => format!("started ({})", mode.name()),
-        Payload::Agent(agent) => match &agent.kind {
-            AgentEventKind::ToolStarted { .. } | AgentEventKind::ToolFinished { .. } => {
-                return describe_call(event, tools);
-            }
-            AgentEventKind::Log { level, message } => format!("{} {}", short(level), short(message)),
-            AgentEventKind::Finished(finished) => match &finished.response {
-                Some(response) => format!("answered {:?}", fit(&response.text(), MAX_TEXT)),
-                None => "finished".to_owned(),
-            },
-            AgentEventKind::Accepted { .. }
-            | AgentEventKind::TextDelta { .. }
-            | AgentEventKind::ModelTurn(_)
-            | AgentEventKind::Unknown => return None,
-        },
         Payload::StubServed { unstubbed, .. } => {
             if *unstubbed {
                 "the daemon answered: there is no stub".to_owned()
             } else {
                 "the daemon answered from the stubs".to_owned()
             }
-        }
-        Payload::TurnFinished(turn) => {
-            let (input, output) = (fit(&turn.input, MAX_TEXT), fit(&turn.output, MAX_TEXT));
-            format!("turn {}: {input:?} → {output:?}", event.turn)
-        }
-        Payload::CheckpointReached { checkpoint } => {
-            format!("checkpoint {} reached in turn {}", short(checkpoint), event.turn)
         }
         Payload::AttemptFinished(result) => {
             let error = result.error.as_deref().map(|error| format!(": {}", short(error))).unwrap_or_default();
@@ -156,7 +136,6 @@ fn describe(event: &RunEvent, tools: &mut Tools) -> Option<String> {
             Said::Silence(why) => format!("{} gave no answer: {}", short(&party.by), short(why)),
             Said::Cancelled => format!("{} was not waited for", short(&party.by)),
         },
-        Payload::SpansRead(_) => return describe_call(event, tools),
         Payload::SnapshotTaken(values) => format!("snapshot taken: {} bytes", values.as_str().len()),
         Payload::Warning(text) => format!("⚠ {}", short(text)),
         Payload::RunFinished(run) => {

@@ -50,7 +50,10 @@ impl Look {
     /// A text in lines, all but the first behind an indent.
     pub(super) fn wrapped(self, text: &str, indent: &str) -> String {
         let width = if self.wraps { self.width.saturating_sub(indent.len()) } else { usize::MAX };
-        wrap(text, width).join(&format!("\n{indent}"))
+        // A line with nothing on it has no indent either.
+        let lines = wrap(text, width).into_iter().enumerate();
+        let lines = lines.map(|(at, line)| if at == 0 || line.is_empty() { line } else { format!("{indent}{line}") });
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 

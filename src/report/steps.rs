@@ -1,12 +1,14 @@
 //! What happened in a case, step by step: what it sent, the calls of tools, the answer; of a dialogue turn by turn.
 //!
-//! The console, reports of text and `forgectl show` tell the same steps and differ in how much of each they have room for.
+//! The console, reports of text, `forgectl show`, and those that tell it while it happens tell the same steps and differ in how much of each
+//! they have room for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::words::{cut, time, tokens};
-use crate::conversation::{AgentEventKind, Arguments, MaybeJson, Message, Role, ToolCall, ToolOutcome};
+use crate::conversation::{AgentEventKind, Arguments, MaybeJson, Message, Role, ToolCall, ToolOutcome, Transcript};
 use crate::event::{Payload, RunEvent};
 use crate::text::{printable, printable_lines};
 use crate::verdict::{CaseResult, Outcome, Turn};
@@ -32,6 +34,8 @@ impl Room {
         Self { text: usize::MAX, value: usize::MAX, messages: usize::MAX, calls: usize::MAX, turns: usize::MAX };
     /// Below a case on the console.
     pub const CONSOLE: Self = Self { text: 400, value: 160, messages: 3, calls: 10, turns: 1 };
+    /// In lines that tell what happens while it does.
+    pub const LIVE: Self = Self { text: 1_000, value: 1_000, messages: 20, calls: usize::MAX, turns: usize::MAX };
     /// With a case in a report that is text.
     pub const REPORT: Self = Self { text: 4_000, value: 1_000, messages: 20, calls: 50, turns: 50 };
 }
@@ -74,8 +78,16 @@ impl Step {
         Self { turn, kind, what: what.into(), text: printable_lines(cut.text), note }
     }
 
-    fn aside(turn: u32, what: impl Into<String>) -> Self {
+    /// Something that is told beside the steps, in our words.
+    #[must_use]
+    pub fn aside(turn: u32, what: impl Into<String>) -> Self {
         Self::new(turn, Kind::Aside, what, "", 0)
+    }
+
+    /// The step as plain text on one line: line breaks are written as they are in programs.
+    #[must_use]
+    pub fn in_a_line(&self) -> String {
+        self.plain().replace('\n', "\\n").replace('\t', "\\t")
     }
 
     /// The step as plain text, on one line unless its text has several.
@@ -117,8 +129,7 @@ impl Notes {
             match &agent.kind {
                 AgentEventKind::ToolStarted { .. } => calls += 1,
                 AgentEventKind::Log { level, message } => {
-                    let what = format!("log {}:", printable(cut(level, 40).text));
-                    notes.push_back((turn, calls, Step::new(turn, Kind::Aside, what, message, usize::MAX)));
+                    notes.push_back((turn, calls, logged(turn, level, message, Room::ALL)));
                 }
                 AgentEventKind::ModelTurn(model) => {
                     let facts = [
@@ -145,6 +156,12 @@ impl Notes {
     }
 }
 
+/// What the agent logged.
+#[must_use]
+pub fn logged(turn: u32, level: &str, message: &str, room: Room) -> Step {
+    Step::new(turn, Kind::Aside, format!("log {}:", printable(cut(level, 40).text)), message, room.text)
+}
+
 fn all_steps(result: &CaseResult, room: Room, notes: &mut Notes) -> Vec<Step> {
     if result.turns.is_empty() {
         return single(result, room, notes);
@@ -167,23 +184,29 @@ fn all_steps(result: &CaseResult, room: Room, notes: &mut Notes) -> Vec<Step> {
 
 /// Of a case of one answer.
 fn single(result: &CaseResult, room: Room, notes: &mut Notes) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let messages = &result.messages;
-    let shown = &messages[messages.len().saturating_sub(room.messages)..];
-    let before = (result.messages_count as usize).saturating_sub(shown.len());
-    if before > 0 && !shown.is_empty() {
-        let noun = if before == 1 { "message" } else { "messages" };
-        steps.push(Step::aside(0, format!("… {before} {noun} before")));
-    }
-    steps.extend(shown.iter().map(|message| of_message(message, room)));
+    let mut steps = sent(&result.messages, result.messages_count as usize, room);
     let all: Vec<&ToolCall> = result.transcript.tool_calls.iter().collect();
     calls(&all, 0, room, notes, &mut steps);
-    said(0, &result.transcript.commentary, None, room, &mut steps);
-    let was_asked = result.total_turns > 0 || !messages.is_empty();
-    if (was_asked && result.outcome != Outcome::Skipped) || !result.transcript.response.is_empty() {
-        steps.push(answer(0, &result.transcript.response, room));
-    }
+    steps.extend(answered(result, room));
     steps
+}
+
+/// What a case sends, the last of `all` messages.
+#[must_use]
+pub fn sent(messages: &[Message], all: usize, room: Room) -> Vec<Step> {
+    let shown = &messages[messages.len().saturating_sub(room.messages)..];
+    let before = all.saturating_sub(shown.len());
+    let noun = if before == 1 { "message" } else { "messages" };
+    let left_out = (before > 0 && !shown.is_empty()).then(|| Step::aside(0, format!("… {before} {noun} before")));
+    left_out.into_iter().chain(shown.iter().map(|message| of_message(message, room))).collect()
+}
+
+/// What the agent said in a case of one answer.
+#[must_use]
+pub fn answered(result: &CaseResult, room: Room) -> Vec<Step> {
+    let Transcript { response, commentary, .. } = &result.transcript;
+    let was_asked = (result.total_turns > 0 || !result.messages.is_empty()) && result.outcome != Outcome::Skipped;
+    said(0, commentary, Some(response).filter(|response| was_asked || !response.is_empty()), room)
 }
 
 fn of_message(message: &Message, room: Room) -> Step {
@@ -197,28 +220,43 @@ fn of_message(message: &Message, room: Room) -> Step {
 }
 
 fn of_turn(result: &CaseResult, turn: &Turn, room: Room, notes: &mut Notes, steps: &mut Vec<Step>) {
-    steps.push(Step::new(turn.number, Kind::Input, "user:", &turn.input, room.text));
-    if !turn.reasoning.is_empty() {
-        steps.push(Step::new(turn.number, Kind::Aside, "why:", &turn.reasoning, room.text));
-    }
     let own: Vec<&ToolCall> = result.transcript.tool_calls.iter().filter(|call| call.turn == turn.number).collect();
-    calls(&own, turn.number, room, notes, steps);
-    said(turn.number, &turn.commentary, Some(&turn.output), room, steps);
+    let mut called = Vec::new();
+    calls(&own, turn.number, room, notes, &mut called);
+    steps.extend(turn_of(turn, called, room));
     let reached = result.checkpoints.iter().filter(|checkpoint| checkpoint.reached_at_turn == Some(turn.number));
-    steps.extend(
-        reached.map(|checkpoint| Step::new(turn.number, Kind::Aside, "checkpoint reached:", &checkpoint.id, room.text)),
-    );
+    steps.extend(reached.map(|checkpoint| self::reached(turn.number, &checkpoint.id, room)));
+}
+
+/// A turn of a dialogue, with the steps of what was called in it.
+#[must_use]
+pub fn turn_of(turn: &Turn, called: Vec<Step>, room: Room) -> Vec<Step> {
+    let Turn { number, input, output, commentary, reasoning } = turn;
+    let mut steps = vec![Step::new(*number, Kind::Input, "user:", input, room.text)];
+    if !reasoning.is_empty() {
+        steps.push(Step::new(*number, Kind::Aside, "why:", reasoning, room.text));
+    }
+    steps.extend(called);
+    steps.extend(said(*number, commentary, Some(output), room));
+    steps
+}
+
+/// A checkpoint that was reached.
+#[must_use]
+pub fn reached(turn: u32, checkpoint: &str, room: Room) -> Step {
+    Step::new(turn, Kind::Aside, "checkpoint reached:", checkpoint, room.text)
 }
 
 /// What the agent said before its answer, and the answer.
-fn said(turn: u32, commentary: &str, output: Option<&str>, room: Room, steps: &mut Vec<Step>) {
-    if !commentary.is_empty() {
-        steps.push(Step::new(turn, Kind::Aside, "commentary:", commentary, room.text));
-    }
-    steps.extend(output.map(|output| answer(turn, output, room)));
+fn said(turn: u32, commentary: &str, output: Option<&String>, room: Room) -> Vec<Step> {
+    let before = Step::new(turn, Kind::Aside, "commentary:", commentary, room.text);
+    let before = (!commentary.is_empty()).then_some(before);
+    before.into_iter().chain(output.map(|output| answer(turn, output, room))).collect()
 }
 
-fn answer(turn: u32, text: &str, room: Room) -> Step {
+/// What the agent answered.
+#[must_use]
+pub fn answer(turn: u32, text: &str, room: Room) -> Step {
     if text.is_empty() {
         return Step::new(turn, Kind::Output, "agent: (no answer)", "", 0);
     }
@@ -229,15 +267,8 @@ fn answer(turn: u32, text: &str, room: Room) -> Step {
 fn calls(calls: &[&ToolCall], turn: u32, room: Room, notes: &mut Notes, steps: &mut Vec<Step>) {
     for (before, call) in calls[..calls.len().min(room.calls)].iter().enumerate() {
         notes.tell(turn, before, steps);
-        let (text, odd) = match &call.params {
-            Arguments::None => ("", ""),
-            Arguments::Given(MaybeJson::Json(text)) => (text.as_str(), ""),
-            Arguments::Given(MaybeJson::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
-            Arguments::Unknown(why) => (why.as_str(), "arguments that are not known: "),
-        };
-        let name = printable_lines(cut(&call.name, 200).text).replace('\n', " ");
-        steps.push(Step::new(turn, Kind::Tool, format!("→ {name}"), &format!("{odd}{text}"), room.value));
-        steps.push(given_back(turn, call, room));
+        steps.push(called(turn, call, room));
+        steps.push(given_back(turn, "", call.outcome.as_ref(), call.duration, room));
     }
     notes.tell(turn, usize::MAX, steps);
     let rest = calls.len().saturating_sub(room.calls);
@@ -247,24 +278,44 @@ fn calls(calls: &[&ToolCall], turn: u32, room: Room, notes: &mut Notes, steps: &
     }
 }
 
-/// What came of a call.
-fn given_back(turn: u32, call: &ToolCall, room: Room) -> Step {
-    let (kind, what, text) = match &call.outcome {
-        Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => (Kind::Tool, "←", text.as_str()),
-        Some(ToolOutcome::Result(Some(MaybeJson::Malformed(text)))) => {
-            (Kind::Tool, "← a result that is no JSON:", text.as_str())
-        }
-        Some(ToolOutcome::Result(None)) => (Kind::Tool, "← ok", ""),
-        Some(ToolOutcome::Error(fault)) => (Kind::Failed, "← failed:", fault.message.as_str()),
-        Some(ToolOutcome::NotRun) => (Kind::Tool, "← not run", ""),
-        None => (Kind::Failed, "← no result", ""),
+/// A call.
+#[must_use]
+pub fn called(turn: u32, call: &ToolCall, room: Room) -> Step {
+    let (text, odd) = match &call.params {
+        Arguments::None => ("", ""),
+        Arguments::Given(MaybeJson::Json(text)) => (text.as_str(), ""),
+        Arguments::Given(MaybeJson::Malformed(text)) => (text.as_str(), "arguments that are no JSON: "),
+        Arguments::Unknown(why) => (why.as_str(), "arguments that are not known: "),
     };
+    Step::new(turn, Kind::Tool, format!("→ {}", tool(&call.name)), &format!("{odd}{text}"), room.value)
+}
+
+/// What came of a call. `of`: the tool, where the call does not stand right before it; else empty.
+#[must_use]
+pub fn given_back(turn: u32, of: &str, outcome: Option<&ToolOutcome>, took: Option<Duration>, room: Room) -> Step {
+    let (kind, how, text) = match outcome {
+        Some(ToolOutcome::Result(Some(MaybeJson::Json(text)))) => (Kind::Tool, "", text.as_str()),
+        Some(ToolOutcome::Result(Some(MaybeJson::Malformed(text)))) => {
+            (Kind::Tool, "a result that is no JSON:", text.as_str())
+        }
+        Some(ToolOutcome::Result(None)) => (Kind::Tool, "ok", ""),
+        Some(ToolOutcome::Error(fault)) => (Kind::Failed, "failed:", fault.message.as_str()),
+        Some(ToolOutcome::NotRun) => (Kind::Tool, "not run", ""),
+        None => (Kind::Failed, "no result", ""),
+    };
+    let words = ["←", &tool(of), how];
+    let what = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     let mut step = Step::new(turn, kind, what, text, room.value);
-    if let Some(took) = call.duration {
+    if let Some(took) = took {
         let blank = if step.note.is_empty() { "" } else { " " };
         step.note = format!("{}{blank}({})", step.note, time(took));
     }
     step
+}
+
+/// The name of a tool, which may be anything.
+fn tool(name: &str) -> String {
+    printable_lines(cut(name, 200).text).replace('\n', " ")
 }
 
 /// The steps as lines of text.

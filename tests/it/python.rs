@@ -137,7 +137,7 @@ fn expenses() {
     let args = ["run", "-i", &dialogues, "--simulator", "expense.user", "-n", "expense", "-v", "--daemon", &daemon];
     let ended = place.run(&[&args[..], &agents].concat());
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    for line in ["[T004] turn 2 user:  Business travel, $3500", "[T004] turn 2 checkpoint call_create reached"] {
+    for line in ["[T004] turn 2 user: Business travel, $3500", "[T004] turn 2 checkpoint reached: call_create"] {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
     // The same sample writes cases for itself.

@@ -55,9 +55,19 @@ fn calls_carry_their_turn_in_every_report() {
         assert!(read(report).contains(told), "{}", read(report));
     }
     let page = read("r.html");
-    for shown in ["mail</bdi></b>  <span class=\"dim\">turn 2</span>", "<i>why</i>", "go on"] {
-        assert!(page.contains(shown), "{shown}: {page}");
-    }
+    let place_of = |shown: &str| page.find(shown).unwrap_or_else(|| panic!("{shown}: {page}"));
+    // What was called stands in its turn.
+    let story = [
+        "user · turn 1",
+        "to begin",
+        "find</bdi></b>",
+        "found",
+        "user · turn 2",
+        "go on",
+        "mail</bdi></b>",
+        "booked</pre>",
+    ];
+    assert!(story.map(place_of).is_sorted(), "{page}");
 }
 
 /// A user who leaves without a word has no turn to say why in.
@@ -82,25 +92,25 @@ fn what_v_shows() {
     let (place, _agent, url) = place();
     let ended = run(&place, &url, &["d.jsonl", "g.golden.json", "-v"]);
     let shown: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("  [")).collect();
-    let expected = r#"  [d] turn 1 user:  first
-  [d] turn 1 why:   to begin
+    let expected = r#"  [d] turn 1 user: first
+  [d] turn 1 why: to begin
   [d] turn 1 → find {"q": 1}
   [d] turn 1 ← find ok
   [d] turn 1 agent: found\nit
-  [d] turn 2 user:  second
-  [d] turn 2 why:   go on
+  [d] turn 2 user: second
+  [d] turn 2 why: go on
   [d] turn 2 → book
   [d] turn 2 ← book failed: full
   [d] turn 2 → mail
   [d] turn 2 ← mail ok
   [d] turn 2 agent: booked
-  [d] turn 2 checkpoint booked reached
+  [d] turn 2 checkpoint reached: booked
   [s] system: Be brief.
-  [s] user:  first
+  [s] user: first
   [s] → find {"q": 1}
   [s] ← find ok
   [s] agent: found\nit
-  [g] user:  second
+  [g] user: second
   [g] → book
   [g] ← book failed: full
   [g] → mail
