@@ -55,9 +55,7 @@ def test_what_cannot_be_served_is_said_at_start():
     refused(version, lambda: Agent(answer, id="a", version=""))
     refused('card.tools: two are called "look"', lambda: Agent(answer, id="a", tools=[look, look]))
     refused("answer: takes the turn and nothing else, but none() takes 0 arguments", lambda: agent_of(none))
-    message = (
-        "answer: takes the turn and nothing else, but two(turn: forge_daemon.turn.Turn, other: int) takes 2 arguments"
-    )
+    message = "answer: takes the turn and nothing else, but two(turn, other) takes 2 arguments"
     refused(message, lambda: agent_of(two))
     refused("answer: a function, not int", lambda: Agent(7, id="a"))  # type: ignore[arg-type]
     refused("agent: a function or an Agent, not int", lambda: agent_of(7))  # type: ignore[arg-type]

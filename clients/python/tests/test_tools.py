@@ -214,7 +214,7 @@ async def test_functions_that_go_through_a_turn(serve):
         ["double", "triple", "double"],
         [4, 5, 13],
     )
-    assert [started.params.raw for started in events.of("tool_started")][0] == b'{"number": 4}'
+    assert events.of("tool_started")[0].params.raw == b'{"number": 4}'
     RUNS.clear()
     events = await heard(serve, Agent(wrapped, id="a"), STUB, {"double": [1.5], "triple": 7})
     assert (events.text, RUNS) == ("[1.5] 7 [1.5]", [])
