@@ -8,7 +8,8 @@ import { jsonText } from "./json.js";
 
 /** What an adapter is told about the agent besides what its framework knows. */
 export interface AdapterOptions extends Partial<Omit<Card, "tools">>, Omit<Agent, "card" | "answer"> {
-  id: string;
+  /** Left out: what the framework calls the agent, if it does. */
+  id?: string;
 }
 
 /** The agent of an adapter. */
@@ -18,10 +19,15 @@ export function agentOf(
 ): Agent {
   const given = { simulator, validator, generator, snapshot, maxConcurrent, capabilities };
   return {
-    ...(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Partial<Agent>),
+    ...known(given),
     ...rest,
-    card: { ...rest.card, ...card },
+    card: { ...rest.card, ...known(card) },
   };
+}
+
+/** What is left out, and what is undefined, overrides nothing. */
+function known<T extends object>(given: T): Partial<T> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
 /** The text of a part that a framework takes as one; undefined if it is something else. */

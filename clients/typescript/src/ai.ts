@@ -23,6 +23,7 @@ export interface AiAgent {
   stream(options: any): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
   generate(options: any): unknown;
+  readonly id?: string | undefined;
   readonly tools?: unknown;
 }
 
@@ -36,7 +37,7 @@ export interface AiOptions extends AdapterOptions {
 }
 
 /** Serves an agent of the AI SDK as it is: `serve(fromAiSdk(agent, { id: "shop.orders", version: "1" }))`. */
-export function fromAiSdk(agent: AiAgent, { stream = true, call = {}, ...options }: AiOptions): Agent {
+export function fromAiSdk(agent: AiAgent, { stream = true, call = {}, ...options }: AiOptions = {}): Agent {
   const ai = requirePeer<AiModule>("fromAiSdk", AI);
   if (typeof agent?.stream !== "function" || typeof agent.generate !== "function") {
     throw new TypeError("fromAiSdk: takes a ToolLoopAgent (an Experimental_Agent in version 5 of ai)");
@@ -46,7 +47,7 @@ export function fromAiSdk(agent: AiAgent, { stream = true, call = {}, ...options
   const tools = (agent.tools ?? {}) as Tools;
   return agentOf(options, {
     card: {
-      id: options.id,
+      id: agent.id ?? "",
       tools: Object.entries(tools).map(([name, tool]) => ({ name, ...specOf(tool, ai) })),
       ...(model && { provider: model.provider, model: model.modelId }),
     },

@@ -46,7 +46,7 @@ const REPORT_ONLY = CAPABILITIES.filter((capability) => capability === "text.del
  * Stubs and routing need tools that are called by a `ToolNode`, as `createAgent` and `createReactAgent` have one. For
  * a graph that calls its tools itself the card declares neither, and its calls are reported as they happen.
  */
-export function fromLangchain(agent: LangchainAgent, given: LangchainOptions): Agent {
+export function fromLangchain(agent: LangchainAgent, given: LangchainOptions = {}): Agent {
   const { input = (messages) => ({ messages }), output = lastText, config = {}, ...options } = given;
   const core = coreOf();
   if (typeof agent?.invoke !== "function") {
@@ -57,7 +57,7 @@ export function fromLangchain(agent: LangchainAgent, given: LangchainOptions): A
   const isWrapped = nodes.length > 0;
   return agentOf(isWrapped ? options : { capabilities: REPORT_ONLY, ...options }, {
     card: {
-      id: options.id,
+      id: nameOf(agent),
       tools: [...new Map(nodes.flatMap(({ tools }) => tools.map((tool) => [tool.name, specOf(tool, core)]))).values()],
     },
     async answer(turn) {
@@ -71,6 +71,13 @@ export function fromLangchain(agent: LangchainAgent, given: LangchainOptions): A
       return output(state as never);
     },
   });
+}
+
+/** What its author calls an agent. Graphs that nobody named are called `LangGraph`. */
+function nameOf(agent: LangchainAgent): string {
+  const { options, name: own = "" } = agent as { options?: { name?: string }; name?: string };
+  const name = options?.name ?? own;
+  return name === "LangGraph" ? "" : name;
 }
 
 /** Reports what the models of a turn do. LangChain calls its methods. */

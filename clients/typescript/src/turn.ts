@@ -367,7 +367,8 @@ export class Turn {
   /** @internal Ends the turn; what comes after it is not sent. */
   _finish(end: Conclusion): void {
     for (const call of this.#calls.values()) call._cancel();
-    const text = end.text ?? this.#lastSaid(end.reason);
+    // Half an answer may be cut inside a character; a whole one is never changed.
+    const text = end.text ?? this.#lastSaid(end.reason).toWellFormed();
     // What the answer holds beyond what was sent is sent, too.
     const said = [this.#said, this.#said.slice(this.#saidBeforeCall)].find((part) => text.startsWith(part));
     this.#half = "";
@@ -405,6 +406,6 @@ export class Turn {
     if (isStub && reason === FinishReason.COMPLETED && cut !== undefined) return this.#text.slice(cut);
     // The model's last word is what it said beside its last calls, and not what it announced at the beginning.
     if (isStub && reason === FinishReason.MAX_MODEL_TURNS) return this.#text.slice(this.#modelTurnAt);
-    return this.partialAnswer.toWellFormed();
+    return this.partialAnswer;
   }
 }

@@ -212,6 +212,18 @@ test("over the API of a provider, arguments stay as the model wrote them, and it
   expect(JSON.parse(bodies[1] ?? "").messages.at(-1)).toMatchObject({ role: "tool", content: stub });
 });
 
+test("an agent may have its id, and its model a name", async () => {
+  const { model } = scripted([{ text: "Fine." }], six);
+  vi.stubGlobal("AI_SDK_DEFAULT_PROVIDER", {
+    languageModel: (name: string) => (name === "maker/x" ? model : undefined),
+  });
+  const agent = fromAiSdk(new ToolLoopAgent({ id: "shop", model: "maker/x" as never }));
+  expect(checkAgent(agent).agentCard).toMatchObject({ agentId: "shop", model: "scripted" });
+  expect((await play(agent)).of("modelTurn")).toHaveLength(1);
+  vi.unstubAllGlobals();
+  expect(() => checkAgent(fromAiSdk(new ToolLoopAgent({ model })))).toThrow("card.id: missing");
+});
+
 test("what is no agent is refused", () => {
   expect(() => fromAiSdk({} as never, { id: "a" })).toThrow("fromAiSdk: takes a ToolLoopAgent");
 });

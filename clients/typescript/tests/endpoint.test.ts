@@ -28,6 +28,16 @@ test("a piece of text may end inside a character, and no delta does", async () =
   expect([deltas.join(""), end.text]).toEqual(["a👩‍👧!", "a👩‍👧!"]);
 });
 
+test("half an answer that is cut inside a character travels all the same", async () => {
+  for (const toolMode of [ToolMode.LIVE, ToolMode.STUB]) {
+    const answer: Answer = (turn) => {
+      turn.partialAnswer = "warm \ud83c";
+      turn.startTool("t");
+    };
+    expect((await answered(answer, startFrame("", { toolMode }))).end.text.isWellFormed()).toBe(true);
+  }
+});
+
 test.each([
   ["half a character", () => "\udce4", "half a character"],
   ["a number", () => 7 as unknown as string, "answer: gives a text"],

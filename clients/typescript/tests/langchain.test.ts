@@ -173,6 +173,16 @@ test("outside of a turn a graph does what it always did", async () => {
   expect(messages.map(({ content }) => content)).toEqual(["Hi", "", "17", "Fine."]);
 });
 
+test("an agent's name is its id, if it has one", () => {
+  const model = fakeModel();
+  const ids = [
+    createAgent({ model, tools: [], name: "shop" }),
+    createReactAgent({ llm: model, tools: [], name: "shop" }),
+  ];
+  expect(ids.map((agent) => checkAgent(fromLangchain(agent)).agentCard.agentId)).toEqual(["shop", "shop"]);
+  expect(() => checkAgent(fromLangchain(createAgent({ model, tools: [] })))).toThrow("card.id: missing");
+});
+
 test("what is no agent is refused", () => {
   expect(() => fromLangchain({} as never, { id: "a" })).toThrow("fromLangchain: takes an agent of createAgent");
 });
