@@ -70,7 +70,7 @@ async function forgectl(...args: string[]) {
   });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (piece) => (said += piece));
-  const exit = await new Promise((resolve) => child.on("close", resolve));
+  const exit = await new Promise((resolve, reject) => child.on("error", reject).on("close", resolve));
   const lines = exit === 0 || exit === 1 ? readFileSync(result, "utf8").trim().split("\n") : [];
   return {
     exit,

@@ -1,5 +1,6 @@
 // Ports, health, reflection, draining, and what is refused at start.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { createServer } from "node:net";
 import { fromBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
@@ -198,4 +199,28 @@ test.each([
     stdout,
   } = spawnSync(process.execPath, ["--import", "tsx", "--input-type=module", "-e", program], { encoding: "utf8" });
   expect([exit, stderr, stdout]).toEqual([1, line, ""]);
+});
+
+test("a process says where it listens, outlives what nobody waits for, and ends at SIGTERM", async () => {
+  const index = JSON.stringify(new URL("../src/index.ts", import.meta.url).pathname);
+  const code = `() => { void Promise.reject(new Error("late")); return "fine"; }`;
+  const program = `import { serve } from ${index};\nawait serve(${code}, { listen: "127.0.0.1:0" });`;
+  const child = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", program], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let said = "";
+  child.stderr.on("data", (piece) => {
+    said += piece;
+  });
+  const [line] = await once(child.stdout, "data");
+  const [, address = ""] = /^listening on (127\.0\.0\.1:\d+)\n$/.exec(String(line)) ?? [];
+  const client = connect(address);
+  for (const _ of [1, 2]) {
+    const { events } = await invoke(client, [startFrame()]);
+    expect(events.at(-1)?.event).toMatchObject({ case: "finished", value: { finishReason: 1 } });
+  }
+  client.close();
+  child.kill("SIGTERM");
+  const [exit] = await once(child, "exit");
+  expect([exit, said.includes("nobody waited for what failed: Error: late")]).toEqual([0, true]);
 });
