@@ -9,9 +9,9 @@ import { createAgent, tool, toolStrategy } from "langchain";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { checkAgent } from "../src/agent.js";
-import { jsonText } from "../src/index.js";
+import { jsonText, ToolMode } from "../src/index.js";
 import { fromLangchain } from "../src/langchain.js";
-import { adapterTests, play, type Said } from "./adapters.js";
+import { adapterTests, play, type Said, stubs } from "./adapters.js";
 
 function scripted(script: Said[]) {
   const prompts: string[] = [];
@@ -163,6 +163,19 @@ test("a structured answer that comes as a call is no failed tool", async () => {
     '{"degrees":17}',
     ["result"],
   ]);
+});
+
+test("tools of a graph inside of a graph are stubbed, too", async () => {
+  const { model, prompts } = scripted([
+    { calls: [{ id: "c1", name: "look", args: '{"city":"Rome"}' }] },
+    { text: "Cold." },
+  ]);
+  const run = vi.fn();
+  const inner = createReactAgent({ llm: model, tools: [looking(run)] });
+  const graph = new StateGraph(MessagesAnnotation).addNode("inner", inner).addEdge(START, "inner").compile();
+  const agent = fromLangchain(graph, { id: "a" });
+  const seen = await play(agent, { toolMode: ToolMode.STUB, maxModelTurns: 5 }, stubs({ look: "3" }));
+  expect([seen.text, run.mock.calls.length, prompts[1]?.includes("3")]).toEqual(["Cold.", 0, true]);
 });
 
 test("outside of a turn a graph does what it always did", async () => {
