@@ -7,6 +7,7 @@ bin=../../target/python/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
 "$bin/mypy"
+"$bin/mypy" tests/as_users_type_it.py
 "$bin/pytest" --quiet
 # The rest of the range of OpenTelemetry that the client takes.
 ../../target/python-otel/bin/pytest --quiet tests/test_tracing.py tests/test_trace_context.py

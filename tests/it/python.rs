@@ -198,23 +198,26 @@ fn slow_tools_are_seen_live() {
     assert_eq!(watcher.end().code, Some(0));
 }
 
-/// What `forgectl init python` writes passes, following its own README.
+/// What `forgectl init python` writes passes, in each of the ways that its README shows.
 #[test]
 fn a_fresh_start() {
     let place = Place::new();
-    assert_eq!(place.run(&["init", "python", "."]).code, Some(0));
-    let mut generate = command("bash", place.path());
-    let line = std::fs::read_to_string(place.path().join("README.md")).expect("a README");
-    let line = line.lines().find(|line| line.contains("grpc_tools.protoc")).expect("the command that generates code");
-    generate.args(["-c", &line.replace("python -m", &format!("{} -m", python()))]);
-    let generated = Running::start(generate).end();
-    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
-    let mut agent = command(&python(), place.path());
-    agent.args(["agent.py", "127.0.0.1:0"]);
-    let mut agent = Running::start(agent);
-    let url = format!("grpc://{}", agent.address());
-    let ended = place.run(&["run", "evals/hello.golden.json", "-n", &url, "--strict"]);
+    let sdk = root().join("clients/python").display().to_string();
+    assert_eq!(place.run(&["init", "python", ".", "--sdk", &sdk]).code, Some(0));
+    let requirements = std::fs::read_to_string(place.path().join("requirements.txt")).expect("requirements");
+    assert_eq!(requirements.lines().next(), Some(&*sdk));
+    assert!(place.path().join(".gitignore").exists());
+
+    let start = format!("{} agent.py --listen {{listen}}", python());
+    let ended = place.run(&["run", "evals", "--start", &start, "--strict"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("3/3 passed"), "{}", ended.stdout);
+
+    let mut pytest = command(&python(), place.path());
+    pytest.args(["-m", "pytest", "-v"]).env("FORGECTL", crate::processes::FORGECTL);
+    let ended = Running::start(pytest).end();
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("test_agent.py::hello::hello-003 PASSED"), "{}", ended.stdout);
 }
 
 /// The smallest agent, about 30 lines with nothing but generated code, is a valid one.

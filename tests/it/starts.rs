@@ -72,17 +72,18 @@ fn free_port() -> u16 {
 fn one_command_does_it_all() {
     let place = project();
     let python = python();
-    let start = noted(&format!("{python} agent/agent.py {{listen}}"));
+    let start = noted(&format!("{python} agent/agent.py --listen {{listen}}"));
     let ended = run(&place, &["--start", &start]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(place.json("r.json")["agentId"], "agent");
     wait_until_all_are_gone(&place);
     // Where it listens says -n; and of one that says neither, what it prints.
     let port = free_port();
-    let (url, agent) = (format!("grpc://127.0.0.1:{port}"), format!("{python} agent/agent.py 127.0.0.1:{port}"));
+    let (url, agent) =
+        (format!("grpc://127.0.0.1:{port}"), format!("{python} agent/agent.py --listen 127.0.0.1:{port}"));
     let ended = run(&place, &["-n", &url, "--start", &agent]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let told = format!("hello={python} agent/agent.py 127.0.0.1:0");
+    let told = format!("hello={python} agent/agent.py --listen 127.0.0.1:0");
     let ended = run(&place, &["-n", "hello", "--start", &told]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     // Two of them, by the settings, and one is an HTTP endpoint.
@@ -90,7 +91,7 @@ fn one_command_does_it_all() {
         "forge.config.json",
         &format!(
             r#"{{"agentEndpoint": "chat", "agents": {{"chat": {{"url": "http://{{listen}}/chat", "start": "{python} chat.py {{port}}"}},
-                "hello": {{"start": "{python} agent/agent.py {{listen}}"}}}}}}"#
+                "hello": {{"start": "{python} agent/agent.py --listen {{listen}}"}}}}}}"#
         ),
     );
     place.write(

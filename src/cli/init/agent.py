@@ -1,41 +1,24 @@
-"""A minimal agent for Forge: it greets, and says so when it cannot do more."""
+"""An agent for Forge: it greets people, and counts the letters of their names."""
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
-
-import grpc
-from forge.agent.v1 import agent_pb2, agent_pb2_grpc, invoke_pb2, values_pb2
+from forge_daemon import Agent, Turn, serve, tool
 
 
-def answer(message: str) -> str:
+@tool
+def count_letters(name: str) -> int:
+    """Counts the letters of a name."""
+    return len(name)
+
+
+async def answer(turn: Turn) -> str:
     """Your agent goes here."""
-    if message.startswith("Hello, I am "):
-        return f"Hello {message.removeprefix('Hello, I am ')}, nice to meet you."
-    return "Sorry, all I can do is greet people: say 'Hello, I am ...' and get a greeting."
+    if not turn.user_text.startswith("Hello, I am "):
+        return "Sorry, all I can do is greet people: say 'Hello, I am ...' and get a greeting."
+    name = turn.user_text.removeprefix("Hello, I am ")
+    letters = await turn.call(count_letters, {"name": name})
+    return f"Hello {name}, nice to meet you. Your name has {letters} letters."
 
 
-class Agent(agent_pb2_grpc.AgentEndpointServicer):
-    def Describe(self, request, context):
-        card = agent_pb2.AgentCard(agent_id="hello", version="1")
-        return agent_pb2.DescribeResponse(revision=1, instance_id="1", card=card)
+agent = Agent(answer, id="hello", version="1", tools=[count_letters])
 
-    def Invoke(self, frames, context):
-        start = next(frames).start
-        # At once, before any model is called: the daemon waits for it.
-        yield invoke_pb2.InvokeResponse(seq=1, accepted=invoke_pb2.InvokeAccepted(invocation_id=start.invocation_id))
-        text = answer(start.messages[-1].parts[0].text)
-        response = values_pb2.Message(role=values_pb2.ROLE_ASSISTANT, parts=[values_pb2.Part(text=text)])
-        yield invoke_pb2.InvokeResponse(seq=2, finished=invoke_pb2.InvokeFinished(response=response))
-
-
-listen = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
-# Without the option two agents would share a port in silence.
-server = grpc.server(ThreadPoolExecutor(max_workers=10), options=[("grpc.so_reuseport", 0)])
-agent_pb2_grpc.add_AgentEndpointServicer_to_server(Agent(), server)
-try:
-    port = server.add_insecure_port(listen)
-except RuntimeError:
-    sys.exit(f"cannot listen on {listen}: is the port taken?")
-server.start()
-print(f"listening on 127.0.0.1:{port}", flush=True)
-server.wait_for_termination()
+if __name__ == "__main__":
+    serve(agent)
