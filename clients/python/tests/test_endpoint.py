@@ -1,4 +1,4 @@
-"""The endpoint, over a real server, as a daemon meets it."""
+"""The endpoint, over a real server, as a daemon meets it. What all SDKs do is in `test_behaviour`."""
 
 import asyncio
 import json
@@ -10,17 +10,15 @@ from client import (
     ROUTING_ONLY,
     SECONDS,
     STUB,
-    answering,
     cancel_frame,
     invoke,
     start_frame,
     stub_result,
 )
-from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from forge_daemon import Agent, InvocationFailed, Server, ToolFailed, Turn
+from forge_daemon import Agent, Server, ToolFailed, Turn
 from forge_daemon.proto import agent_pb2, invoke_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
@@ -108,18 +106,6 @@ async def test_the_answer_is_what_was_said_last(serve_answer, mode, last, text):
     assert "".join(delta.text for delta in events.of("text_delta")).startswith("Let me look. ")
 
 
-async def test_deltas_are_sent_only_if_wanted(serve_answer):
-    async def answer(turn: Turn) -> str:
-        turn.say("Hel")
-        return "Hello"
-
-    stub = await serve_answer(answer)
-    wanted = await invoke(stub, start_frame())
-    assert [delta.text for delta in wanted.of("text_delta")] == ["Hel", "lo"]
-    unwanted = await invoke(stub, start_frame(want_deltas=False))
-    assert (unwanted.of("text_delta"), unwanted.text) == ([], "Hello")
-
-
 @pytest.mark.parametrize(
     ("params", "form", "text"),
     [
@@ -154,61 +140,6 @@ async def test_params_that_nobody_can_tell(serve_answer):
     assert (started.HasField("params"), started.params_unknown) == (False, "the log has none")
 
 
-async def test_a_failing_tool_is_an_error_that_the_model_sees(serve_answer):
-    async def answer(turn: Turn) -> str:
-        try:
-            return await turn.call("t", {}, Tool(error=LookupError("no such city")))
-        except ToolFailed as failure:
-            return f"Sorry: {failure}"
-
-    events = await invoke(await serve_answer(answer), start_frame())
-    events.check_rules()
-    (finished,) = events.of("tool_finished")
-    assert finished.error.message == "LookupError: no such city"
-    assert (events.reason, events.text) == ("COMPLETED", "Sorry: no such city")
-
-
-async def test_stub_mode_runs_no_tool(serve_answer):
-    tool = Tool("real")
-
-    async def answer(turn: Turn) -> str:
-        return await turn.call("t", {"a": 1}, tool)
-
-    text = '{ "b":1.0, "a":9007199254740993 }'
-
-    async def on_event(event, call):
-        if event.WhichOneof("event") == "tool_started":
-            assert event.tool_started.awaits_result
-            await call.write(stub_result("somebody else's", "1"))
-            await call.write(stub_result(event.tool_started.call_id, text))
-            await call.write(stub_result(event.tool_started.call_id, "2"))
-
-    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
-    events.check_rules()
-    (finished,) = events.of("tool_finished")
-    assert (finished.result.raw.decode(), finished.source) == (text, invoke_pb2.RESULT_SOURCE_STUB)
-    assert (events.text, tool.runs) == (text, 0)
-
-
-async def test_stubs_may_come_in_any_order(serve_answer):
-    async def answer(turn: Turn) -> str:
-        calls = [turn.start_tool(name, {}) for name in ("a", "b")]
-        return " ".join(await asyncio.gather(*(call.run(Tool()) for call in calls)))
-
-    waiting = []
-
-    async def on_event(event, call):
-        if event.WhichOneof("event") == "tool_started":
-            waiting.append(event.tool_started)
-            if len(waiting) == 2:
-                for started in reversed(waiting):
-                    await call.write(stub_result(started.call_id, f'"for {started.name}"'))
-
-    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
-    events.check_rules()
-    assert (events.tools, events.text) == (["a", "b"], '"for a" "for b"')
-
-
 @pytest.mark.parametrize(
     ("result", "seen"),
     [
@@ -237,37 +168,6 @@ async def test_what_a_stub_can_say(serve_answer, result, seen):
     assert events.text == seen
 
 
-async def test_half_close_is_no_cancel(serve_answer):
-    async def answer(turn: Turn) -> str:
-        try:
-            return await turn.call("t", {}, Tool())
-        except ToolFailed:
-            return "went on"
-
-    async def on_event(event, call):
-        if event.WhichOneof("event") == "tool_started":
-            await call.done_writing()
-
-    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=on_event)
-    events.check_rules()
-    assert (events.reason, events.text) == ("COMPLETED", "went on")
-    assert events.of("tool_finished")[0].error.reason == "NO_RESULT"
-
-
-async def test_routing_only_announces_and_ends(serve_answer):
-    tool = Tool()
-
-    async def answer(turn: Turn) -> str:
-        try:
-            return " ".join(await asyncio.gather(turn.call("a", {}, tool), turn.call("b", {}, tool)))
-        except Exception:
-            return "an agent that tells its model of failed tools"
-
-    events = await invoke(await serve_answer(answer), start_frame(mode=ROUTING_ONLY))
-    assert events.kinds() == ["accepted", "tool_started", "tool_started", "finished"]
-    assert (events.tools, events.reason, tool.runs) == (["a", "b"], "TOOL_CALLS", 0)
-
-
 async def test_routing_only_survives_a_task_group(serve_answer):
     async def answer(turn: Turn) -> str:
         async with asyncio.TaskGroup() as group:
@@ -276,19 +176,6 @@ async def test_routing_only_survives_a_task_group(serve_answer):
 
     events = await invoke(await serve_answer(answer), start_frame(mode=ROUTING_ONLY))
     assert events.reason == "TOOL_CALLS"
-
-
-async def test_model_turns_are_limited(serve_answer):
-    async def answer(turn: Turn) -> str:
-        while True:
-            with turn.model_turn():
-                turn.partial_answer = "still looking"
-            await turn.call("t", {}, Tool())
-
-    events = await invoke(await serve_answer(answer), start_frame(max_model_turns=3))
-    events.check_rules()
-    assert [turn.index for turn in events.of("model_turn")] == [1, 2, 3]
-    assert (events.reason, len(events.tools), events.text) == ("MAX_MODEL_TURNS", 3, "still looking")
 
 
 @pytest.mark.parametrize(("mode", "last", "text"), [(STUB, "", ""), (STUB, "Two. ", "Two. "), (LIVE, "", "One. ")])
@@ -334,15 +221,6 @@ async def test_cancel_in_band(serve_answer, mode):
     assert was_stopped.is_set()
 
 
-async def test_cancel_for_the_budget(serve_answer):
-    async def answer(turn: Turn) -> str:
-        await asyncio.sleep(60)
-        return ""
-
-    frames = start_frame(), cancel_frame(agent_pb2.CANCEL_REASON_BUDGET)
-    assert (await invoke(await serve_answer(answer), *frames)).reason == "BUDGET_EXCEEDED"
-
-
 async def test_code_that_ignores_its_cancellation_is_left_behind(serve_answer):
     is_over = False
 
@@ -362,36 +240,6 @@ async def test_code_that_ignores_its_cancellation_is_left_behind(serve_answer):
     assert events.reason == "CANCELLED"
 
 
-async def test_reset_stops_the_work(serve_answer):
-    was_stopped = asyncio.Event()
-
-    async def answer(turn: Turn) -> str:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            was_stopped.set()
-        return ""
-
-    call = (await serve_answer(answer)).Invoke()
-    await call.write(start_frame())
-    await call.read()
-    call.cancel()
-    async with asyncio.timeout(2):
-        await was_stopped.wait()
-
-
-async def test_an_exception_is_a_failure_with_its_text(serve_answer):
-    async def answer(turn: Turn) -> str:
-        turn.start_tool("t", {})
-        raise RuntimeError("the model's host is down")
-
-    events = await invoke(await serve_answer(answer), start_frame())
-    events.check_rules()
-    assert events.reason == "FAILED"
-    assert events.finished.error.message == "RuntimeError: the model's host is down"
-    assert events.of("tool_finished")[0].error.reason == "CANCELLED"
-
-
 async def test_code_that_cancels_itself_has_failed(serve_answer):
     async def answer(turn: Turn) -> str:
         raise asyncio.CancelledError
@@ -399,34 +247,11 @@ async def test_code_that_cancels_itself_has_failed(serve_answer):
     assert (await invoke(await serve_answer(answer), start_frame())).reason == "FAILED"
 
 
-async def test_a_failure_can_have_a_reason(serve_answer):
-    async def answer(turn: Turn) -> str:
-        raise InvocationFailed("no images", "UNSUPPORTED_MEDIA_TYPE", grpc.StatusCode.INVALID_ARGUMENT)
-
-    events = await invoke(await serve_answer(answer), start_frame())
-    error = events.finished.error
-    assert (events.reason, error.reason, error.grpc_code) == ("FAILED", "UNSUPPORTED_MEDIA_TYPE", 3)
-
-
 async def test_text_that_cannot_travel_is_a_failure(serve_answer):
     async def answer(turn: Turn) -> str:
         return "half a character: \udce4"
 
     assert (await invoke(await serve_answer(answer), start_frame())).reason == "FAILED"
-
-
-@pytest.mark.parametrize("seconds", [0.2, 0, -1])
-async def test_budget(serve_answer, seconds):
-    async def answer(turn: Turn) -> str:
-        await asyncio.sleep(60)
-        return ""
-
-    budget = Duration()
-    budget.FromNanoseconds(int(seconds * 1e9))
-    frame = start_frame(context=values.CallContext(budget=budget))
-    events = await invoke(await serve_answer(answer), frame)
-    events.check_rules()
-    assert events.reason == "BUDGET_EXCEEDED"
 
 
 def with_probe() -> agent_pb2.InvokeRequest:
@@ -471,34 +296,6 @@ async def test_a_mode_that_is_not_declared_is_refused(serve_answer):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await invoke(stub, start_frame(mode=STUB))
     assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-
-
-async def test_the_same_invocation_is_not_run_twice(serve_answer):
-    runs = 0
-
-    async def answer(turn: Turn) -> str:
-        nonlocal runs
-        runs += 1
-        return ""
-
-    stub = await serve_answer(answer)
-    await invoke(stub, start_frame(invocation_id="same"))
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await invoke(stub, start_frame(invocation_id="same"))
-    assert (refused.value.code(), runs) == (grpc.StatusCode.ALREADY_EXISTS, 1)
-
-
-async def test_a_second_start_ends_the_turn(serve_answer):
-    runs = 0
-
-    async def answer(turn: Turn) -> str:
-        nonlocal runs
-        runs += 1
-        await asyncio.sleep(60)
-        return ""
-
-    events = await invoke(await serve_answer(answer), start_frame(), start_frame())
-    assert (events.reason, events.finished.error.grpc_code, runs) == ("FAILED", 3, 1)
 
 
 async def test_unknown_frames_and_metadata_are_ignored(serve_answer):
@@ -591,16 +388,3 @@ async def test_health_and_draining():
         release.set()
         assert (await running).text == "finished in peace"
         await stopping
-
-
-async def test_a_missing_stub_does_not_run_the_real_tool(serve_answer):
-    tool = Tool()
-
-    async def answer(turn: Turn) -> str:
-        try:
-            return await turn.call("t", {}, tool)
-        except ToolFailed as failure:
-            return str(failure)
-
-    events = await invoke(await serve_answer(answer), start_frame(mode=STUB), on_event=answering({}))
-    assert (events.text, tool.runs) == ("no stub for t", 0)

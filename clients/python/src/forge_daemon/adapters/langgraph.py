@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.metadata import version
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -280,7 +281,12 @@ def _let_ask(node: ToolNode) -> None:
     """
     if getattr(node, "_forge_asks", False):
         return
-    execute, execute_async = node._execute_tool_sync, node._execute_tool_async
+    try:
+        execute, execute_async = node._execute_tool_sync, node._execute_tool_async
+    except AttributeError:
+        found = version("langgraph-prebuilt")
+        message = f"from_langgraph does not know how langgraph-prebuilt {found} runs tools: install an earlier one"
+        raise ImportError(message) from None
 
     def run(request: Any, *more: Any) -> Any:
         reporter = _reporter.get()
