@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::inputs::Inputs;
-use super::run::config::Config;
 use super::seed::{self, NamedSeed, Search};
+use super::settings::Settings;
 use super::{CliError, Exit, print};
 use crate::suite::template::{Data, Source};
 use crate::suite::{Defaults, Dialect};
@@ -99,12 +99,11 @@ const MAX_TOKENS_TOLD: usize = 100;
 
 /// Which seed manifest a run would take, and the tokens that lead nowhere in it.
 fn seed_remarks(inputs: &Inputs, named: Option<&Path>) -> Result<Vec<String>, CliError> {
-    let settings = Config::find(None)?;
-    let named = NamedSeed {
-        flag: named,
-        setting: settings.as_ref().map(|settings| settings.file("seedManifestPath")).transpose()?.flatten(),
-        settings: settings.as_ref().map(Config::folder),
-    };
+    let settings = Settings::find(None)?;
+    let setting = settings.as_ref().map(Settings::seed_manifest).transpose()?.flatten();
+    let home = settings.as_ref().map(Settings::home);
+    let named =
+        NamedSeed { file: named.or(setting.as_deref()), is_setting: named.is_none(), settings: home.as_deref() };
     let Search { file, remark } = named.search(inputs)?;
     let Some(file) = file else { return Ok(remark.into_iter().collect()) };
     let data = Data { seed: Some(seed::read(&file)?.1), snapshot: None };

@@ -65,7 +65,7 @@ impl Client {
         match url {
             Some(url) => Self::connect(&url).await,
             None => Err(CliError::new(Exit::Usage, "this command talks to a daemon, and none is named").hint(
-                "give its address with --daemon URL or FORGE_DAEMON; `forge-daemon` starts one on 127.0.0.1:7460",
+                "give its address with --daemon URL, FORGE_DAEMON or `daemon` in forge.config.json; `forge-daemon` starts one, which --daemon local names",
             )),
         }
     }
@@ -95,7 +95,7 @@ impl Client {
     async fn open(url: String, authority: &str, embedded: Option<Embedded>) -> Result<Self, CliError> {
         let unreachable = |why: String| {
             CliError::new(Exit::CouldNotRun, format!("the daemon at {url} cannot be reached: {why}"))
-                .hint("start one with `forge-daemon`, or leave out --daemon (and FORGE_DAEMON) to run without one")
+                .hint("start one with `forge-daemon`, or run without one: --daemon-free, and neither --daemon nor FORGE_DAEMON nor `daemon` in forge.config.json")
         };
         let endpoint = endpoint(authority).map_err(|error| unreachable(error.to_string()))?;
         let channel = CheckedChannel::from(endpoint.connect_timeout(PATIENCE).connect_lazy());

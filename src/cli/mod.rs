@@ -10,6 +10,7 @@ mod check;
 mod client;
 mod diff;
 mod error;
+mod examples;
 mod folder;
 mod follow;
 mod history;
@@ -25,32 +26,55 @@ mod run;
 mod runs;
 mod scripts;
 mod seed;
+mod settings;
 mod show;
 mod status;
 mod stored;
 mod watch;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::daemon::config::DEFAULT_LISTEN;
 use crate::report::console::Look;
 use crate::text::printable;
 pub use error::{CliError, Exit};
+use settings::Settings;
+
+/// What stands below the help of everything, and of `run`.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all passed
+  1    a case failed, or a gate was not passed
+  2    wrong usage, or an invalid suite: nothing was sent
+  3    could not run: daemon or agent unreachable, cases that could not be
+       judged, cancelled
+  4    nothing selected: there was no case to run
+  130  interrupted";
+/// What stands below the short help of `run`.
+const MORE: &str = "--help shows all flags, and says more of each.";
 
 /// Run eval suites against agents
 ///
 /// forgectl sends eval files to a forge-daemon, follows the run and tells what came of it. Without a daemon it runs one
 /// inside its own process.
-///
-/// Exit codes: 0 all passed, 1 a case failed, 2 wrong usage or invalid suite, 3 could not run (daemon or agent
-/// unreachable, cases that could not be judged, cancelled), 4 nothing selected, 130 interrupted.
 #[derive(Debug, Parser)]
-#[command(name = "forgectl", version = crate::version(), max_term_width = 100)]
+#[command(name = "forgectl", version = crate::version(), max_term_width = 80, after_long_help = EXIT_CODES)]
 struct Args {
-    /// Daemon to talk to, such as http://127.0.0.1:7460
-    #[arg(long, global = true, value_name = "URL", env = "FORGE_DAEMON", help_heading = "Daemon")]
+    /// Daemon to talk to: http://HOST:PORT, or `local`
+    ///
+    /// `local` is http://127.0.0.1:7460, where forge-daemon listens when it is told nothing.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "FORGE_DAEMON",
+        hide_env_values = true,
+        help_heading = "Daemon"
+    )]
     daemon: Option<String>,
 
     #[command(subcommand)]
@@ -60,16 +84,27 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run eval files against an agent and tell what came of it
+    ///
+    /// Without paths it runs what the settings of the project name.
+    #[command(after_help = MORE, after_long_help = EXIT_CODES)]
     Run(Box<run::RunArgs>),
     /// Print the events of a run as they happen, from its beginning
     Watch(watch::WatchArgs),
-    /// Show what happened in the cases of a run: what was said and called, and assertion by assertion
+    /// Show what happened in the cases of a run
+    ///
+    /// What was said and called, and assertion by assertion.
     Show(show::ShowArgs),
-    /// Write the results of a run that is over in any format, from a result file or from what a daemon keeps
+    /// Write the results of a run that is over, in any format
+    ///
+    /// From a result file, or from what a daemon keeps.
     Report(report::ReportArgs),
-    /// Judge what was recorded in a run by the assertions of today, without calling any agent
+    /// Judge recorded answers by the assertions of today
+    ///
+    /// No agent is called.
     Regrade(Box<run::regrade::RegradeArgs>),
-    /// Show what came out differently in two runs, and whether that may be chance
+    /// Show what came out differently in two runs
+    ///
+    /// And whether that may be chance.
     Diff(diff::DiffArgs),
     /// List, show, change or remove the runs of a daemon
     Runs {
@@ -81,14 +116,18 @@ enum Command {
         #[command(subcommand)]
         command: cases::CasesCommand,
     },
-    /// Turn a recorded dialogue into cases that begin with what was said, one a turn, as JSON lines
+    /// Turn a recorded dialogue into cases, one a turn
+    ///
+    /// They begin with what was said, and are JSON lines.
     History(history::HistoryArgs),
     /// Tell a daemon which agents there are
     Agents {
         #[command(subcommand)]
         command: agents::AgentsCommand,
     },
-    /// Read eval files and tell what is wrong or odd about them, without running anything
+    /// Tell what is wrong or odd about eval files
+    ///
+    /// Nothing is run.
     Check(check::CheckArgs),
     /// Tell whether a daemon is there and what it does
     Status,
@@ -106,13 +145,69 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether the daemon of the project is meant where none is named.
+    const fn asks_a_daemon(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Check(_) | Self::Completions { .. } | Self::Proto(_) | Self::Init { .. } => false,
+            Self::Watch(_)
+            | Self::Show(_)
+            | Self::Report(_)
+            | Self::Regrade(_)
+            | Self::Diff(_)
+            | Self::Runs { .. }
+            | Self::Cases { .. }
+            | Self::History(_)
+            | Self::Agents { .. }
+            | Self::Status => true,
+        }
+    }
+}
+
+/// How `--daemon` names a daemon where `forge-daemon` listens when it is told nothing.
+const LOCAL: &str = "local";
+
+/// The address of a daemon, however it is named.
+fn url_of(daemon: String) -> String {
+    if daemon == LOCAL { format!("http://{DEFAULT_LISTEN}") } else { daemon }
+}
+
+/// What forgectl understands. CI sets variables to nothing to say that they are not set.
+fn command() -> clap::Command {
+    let is_empty = |arg: &clap::Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let without = move |arg: clap::Arg| if is_empty(&arg) { arg.env(None::<&str>) } else { arg };
+    examples::with_examples(Args::command(), "").mut_args(without).mut_subcommand("run", |run| run.mut_args(without))
+}
+
 /// Runs forgectl with the arguments of this process.
 pub async fn main() -> ExitCode {
-    let Args { daemon, command } = Args::parse();
-    // CI sets variables to nothing to say that they are not set.
-    let daemon = daemon.filter(|url| !url.is_empty());
-    let done = match command {
-        Command::Run(args) => Box::pin(run::run(daemon, *args)).await,
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let args = Args::from_arg_matches(&command().get_matches_from(&line)).unwrap_or_else(|error| error.exit());
+    match act(&line, args).await {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            error.tell();
+            error.exit.into()
+        }
+    }
+}
+
+/// Does what is said. `line`: the same as it was typed.
+async fn act(line: &[OsString], Args { daemon, command }: Args) -> Result<Exit, CliError> {
+    let daemon = match daemon {
+        None if command.asks_a_daemon() => {
+            Settings::find(None)?.map(|settings| settings.daemon()).transpose()?.flatten().map(url_of)
+        }
+        daemon => daemon.map(url_of),
+    };
+    match command {
+        Command::Run(_) => {
+            let completed = settings::complete(line)?;
+            if completed.args.config_show {
+                return settings::show(&completed).map(|()| Exit::Passed);
+            }
+            Box::pin(run::run(completed.daemon.map(url_of), completed.args)).await
+        }
         Command::Regrade(args) => Box::pin(run::regrade::regrade(daemon, *args)).await,
         Command::Diff(args) => diff::diff(daemon, args).await,
         Command::Show(args) => show::show(daemon, args).await,
@@ -131,13 +226,6 @@ pub async fn main() -> ExitCode {
         }
         Command::Proto(args) => proto::proto(&args),
         Command::Init { command } => init::init(command),
-    };
-    match done {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            error.tell();
-            error.exit.into()
-        }
     }
 }
 
@@ -157,9 +245,14 @@ fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     }
 }
 
-/// Says something to the user on stderr. That nobody listens is no reason to stop.
+/// Says something to the user on stderr. That nobody listens is no reason to stop. On a terminal a long line is broken,
+/// and its rest stands behind an indent.
 fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", printable(text));
+    let text = printable(text);
+    let indent = " ".repeat(text.len() - text.trim_start_matches(' ').len() + 2);
+    let (_rows, columns) = console::Term::stderr().size();
+    let look = Look { width: columns.into(), wraps: std::io::stderr().is_terminal(), ..Look::PIPE };
+    let _ = writeln!(std::io::stderr(), "{}", look.wrapped(&text, &indent));
 }
 
 /// Shows the user on stderr what is made to be shown. That nobody listens is no reason to stop.

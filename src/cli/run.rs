@@ -3,8 +3,6 @@
 mod answers;
 mod args;
 mod baseline;
-pub(super) mod config;
-mod config_agents;
 mod create;
 mod earlier;
 mod fail_on;
@@ -38,16 +36,18 @@ use crate::plan::{PlanError, PlannedCase, Replay, RunSpec, plan};
 use crate::report::github::Annotations;
 use crate::report::stream::{self, Stream};
 use crate::suite::Defaults;
+use crate::suite::error::meant_or_all;
 use crate::suite::source::Source;
 use crate::suite::template::Data;
 use crate::text::{chain, printable_json};
 use crate::trace::captures_content;
-pub(super) use args::RunArgs;
 use args::Tools;
+pub(super) use args::{OUTPUT_DIR, RunArgs};
 use create::create;
 pub(super) use create::read_run;
 use fail_on::FailOn;
 use http_agent::HttpAgents;
+pub(super) use http_agent::NamedEndpoint;
 use interrupts::Interrupts;
 use outputs::{check_outputs, check_overwrites, write_results, write_whole};
 use start::Starts;
@@ -84,7 +84,7 @@ async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit,
     let daemon = daemon.filter(|_| !args.daemon_free);
     let starts = settle(&mut args, daemon.as_deref())?;
     let http = HttpAgents::start(&mut args, daemon.as_deref()).await?;
-    let inputs = read_inputs(&args).await?;
+    let inputs = read_inputs(&args, &starts, daemon.is_some()).await?;
     if daemon.is_none() && args.detach {
         return Err(CliError::new(Exit::Usage, "--detach needs a daemon that goes on when forgectl ends")
             .hint("give its address with --daemon URL or FORGE_DAEMON"));
@@ -99,6 +99,10 @@ async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit,
     let say = |text: &str| say(&args, text);
     if client.is_embedded() {
         say("no daemon given: running one inside this process");
+    }
+    // Those of the current folder are no surprise.
+    if let Some(file) = args.origins.file.as_ref().filter(|file| file.components().count() > 1) {
+        say(&format!("settings: {}", file.display()));
     }
     http.lines().for_each(|line| say(&line));
     let result = match starts.start(&mut args, &interrupts).await {
@@ -122,33 +126,34 @@ async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit,
     }
 }
 
-/// Completes the arguments from the settings of the project, and refuses those that make no sense together.
+/// Refuses what makes no sense together, and says which agents are to be started.
 fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<Starts, CliError> {
     let sources: Vec<String> = args.paths.iter().chain(&args.input).cloned().collect();
     if sources.is_empty() {
-        return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern")
-            .hint("as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`"));
-    }
-    // CI sets variables to nothing to say that they are not set.
-    args.name = args.name.take().filter(|name| !name.is_empty());
-    if let Some(config) = config::Config::find(args.config.as_deref())? {
-        config.fill(args)?;
+        return Err(CliError::new(Exit::Usage, "nothing to run: name an eval file, a folder or a glob pattern").hint(
+            "as in `forgectl run evals/weather.golden.json -n grpc://127.0.0.1:50051`; `suites` in forge.config.json says it for \
+             the project",
+        ));
     }
     let starts = Starts::of(args)?;
     if args.name.is_none() && !(args.dry_run && only_reads(&sources)) {
         return Err(no_agent());
     }
+    let max_regression = args.said("max_regression");
     if args.max_regression.is_some() && args.baseline.is_none() {
-        return Err(CliError::new(Exit::Usage, "--max-regression compares with an earlier result, and there is none")
+        let message = format!("{max_regression} compares with an earlier result, and there is none");
+        return Err(CliError::new(Exit::Usage, message)
             .hint("name one with --baseline: the id of a run, `last`, or a result file"));
     }
     if args.max_regression.is_some_and(|most| most.millionths() == 0) {
-        let message = "--max-regression 0%: no number of repetitions could show that nothing was lost at all";
+        let message = format!("{max_regression} 0%: no number of repetitions could show that nothing was lost at all");
         return Err(CliError::new(Exit::Usage, message).hint("say how large a drop matters, such as 2%"));
     }
-    let about_gate = [("--to-the-end", args.to_the_end), ("--undecided", args.undecided.is_some())];
-    if let Some((flag, _)) = about_gate.iter().find(|(_, is_given)| *is_given && args.gate().is_open()) {
-        return Err(CliError::new(Exit::Usage, format!("{flag} is about a gate, and there is none"))
+    // In the settings they are for the runs that have a gate.
+    let about_gate = [("to_the_end", args.to_the_end), ("undecided", args.undecided.is_some())];
+    let is_said = |(flag, is_given): &&(&str, bool)| *is_given && args.origins.of(flag).is_none();
+    if let Some((flag, _)) = about_gate.iter().find(is_said).filter(|_| args.gate().is_open()) {
+        return Err(CliError::new(Exit::Usage, format!("{} is about a gate, and there is none", args.said(flag)))
             .hint("set one with --min-pass-rate, --min-case-pass-rate or --max-regression"));
     }
     if args.replay.is_some() && daemon.is_none() {
@@ -168,8 +173,31 @@ fn settle(args: &mut RunArgs, daemon: Option<&str>) -> Result<Starts, CliError> 
     Ok(if args.dry_run && only_reads(&sources) { Starts::default() } else { starts })
 }
 
+/// Refuses names of agents that nobody knows, where no daemon could know them.
+fn check_names(args: &RunArgs, starts: &Starts) -> Result<(), CliError> {
+    let ids =
+        args.agent.iter().map(|(id, _)| id).chain(args.endpoints.iter().map(|named| &named.id)).chain(starts.ids());
+    let mut known: Vec<&str> = ids.map(String::as_str).filter(|id| !Target::looks_like_one(id)).collect();
+    known.sort_unstable();
+    known.dedup();
+    let asked = [("name", &args.name), ("simulator", &args.simulator), ("snapshot_agent", &args.snapshot_agent)];
+    for (flag, name) in asked {
+        let Some(name) = name.as_deref().filter(|name| !Target::looks_like_one(name) && !known.contains(name)) else {
+            continue;
+        };
+        let hint = match meant_or_all(name, &known).filter(|_| !known.is_empty()) {
+            Some(hint) => hint,
+            None => format!(
+                "give its address, as in -n grpc://127.0.0.1:50051 or --agent {name}=grpc://127.0.0.1:50051, or name the daemon that knows it"
+            ),
+        };
+        return Err(CliError::new(Exit::Usage, format!("{}: there is no agent {name:?}", args.said(flag))).hint(hint));
+    }
+    Ok(())
+}
+
 /// Reads everything that a run takes, and tells what is odd about it.
-async fn read_inputs(args: &RunArgs) -> Result<Inputs, CliError> {
+async fn read_inputs(args: &RunArgs, starts: &Starts, has_daemon: bool) -> Result<Inputs, CliError> {
     let defaults = Defaults { simulator: args.simulator.clone(), files_outside: args.allow_outside };
     let mut inputs = Inputs::read(&args.paths, &args.input, &defaults)?;
     if args.strict {
@@ -177,10 +205,13 @@ async fn read_inputs(args: &RunArgs) -> Result<Inputs, CliError> {
     }
     inputs.add_hooks(&args.hooks())?;
     let about_seed = inputs.add_seed(&NamedSeed {
-        flag: args.seed_manifest.as_deref(),
-        setting: args.seed_manifest_by_settings.clone(),
+        file: args.seed_manifest.as_deref(),
+        is_setting: args.origins.of("seed_manifest").is_some(),
         settings: args.settings.as_deref(),
     })?;
+    if !has_daemon && !args.dry_run {
+        check_names(args, starts)?;
+    }
     // A dry run asks nobody for values that nobody compares with.
     let captured = if args.dry_run { None } else { snapshot::capture(args).await? };
     check_overwrites(args, &inputs)?;
@@ -233,8 +264,10 @@ async fn run_on(
 ) -> Result<Exit, CliError> {
     generate::generate(client, args, &mut inputs, interrupts).await?;
     if let Some(name) = &args.baseline {
-        let text = baseline::find(client, args, name, &inputs.suites).await?;
-        inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?;
+        match baseline::find(client, args, name, &inputs.suites).await? {
+            Some(text) => inputs.add_file(Path::new("baseline.json"), Role::Baseline, text)?,
+            None => say(args, &format!("{} last: the first run has nothing to compare with", args.said("baseline"))),
+        }
     }
     let cases = match &args.failed {
         None => args.recorded.as_deref().map(|run| previous::same(run, &inputs.suites)).unwrap_or_default(),
@@ -292,6 +325,9 @@ async fn run_on(
     };
     if let (Some(inputs), Some(annotations)) = (&inputs, others.annotations) {
         github::finish(client, args, inputs, &run, annotations).await;
+    }
+    if written.is_ok() && told.is_ok() {
+        say(args, &format!("results: {}", args.output_dir().display()));
     }
     let stored = inputs.filter(|_| args.update_snapshots);
     let stored = stored.map_or(Ok(()), |inputs| answered.store(&inputs.homes, &inputs.suites, args.quiet));
@@ -357,8 +393,8 @@ fn targets(args: &RunArgs, parties: &[&String]) -> Vec<(String, String)> {
     targets
 }
 
-/// Prints the cases that would run, one JSON line each: those of files in short, those of generators whole, as a file would
-/// hold them.
+/// Prints the cases that would run, one JSON line each: those of files in short, those of generators whole, as a file
+/// would hold them.
 fn dry_run(args: &RunArgs, inputs: Inputs, spec: &RunSpec) -> Result<Exit, CliError> {
     let Inputs { suites, generated, .. } = inputs;
     let plan = plan(suites, Data::default(), spec).map_err(|error| {

@@ -1,9 +1,9 @@
 //! Where the seed manifest is, when nobody names it.
 //!
-//! By convention it is `evals/seed-manifest.json` in the project (Eval Runner Contract, "Seed Manifest"). A command may be typed
-//! anywhere in the project or outside of it, so the search begins where the suite is: in its folder and those above, up to
-//! the root of the project, `seed-manifest.json` and `evals/seed-manifest.json`. The nearest counts. Behind that come the
-//! folder of the settings, and the current one.
+//! By convention it is `evals/seed-manifest.json` in the project (Eval Runner Contract, "Seed Manifest"). A command may
+//! be typed anywhere in the project or outside of it, so the search begins where the suite is: in its folder and those
+//! above, up to the root of the project, `seed-manifest.json` and `evals/seed-manifest.json`. The nearest counts.
+//! Behind that come the folder of the settings, and the current one.
 
 use std::path::{Path, PathBuf};
 
@@ -31,10 +31,10 @@ pub(super) struct Search {
 /// Who names the manifest.
 #[derive(Debug, Default)]
 pub(super) struct NamedSeed<'a> {
-    /// A flag.
-    pub(super) flag: Option<&'a Path>,
-    /// The settings of the project.
-    pub(super) setting: Option<PathBuf>,
+    /// The file that a flag or a setting names.
+    pub(super) file: Option<&'a Path>,
+    /// Whether it is a setting.
+    pub(super) is_setting: bool,
     /// The folder of these settings.
     pub(super) settings: Option<&'a Path>,
 }
@@ -48,12 +48,11 @@ impl NamedSeed<'_> {
         let named = |file: &Path| Ok(Search { file: Some(file.to_owned()), remark: None });
         let is_used =
             || inputs.suites.iter().any(|suite| suite.tokens().any(|(_, token)| token.source == Source::Seed));
-        match (self.flag, &self.setting) {
-            (Some(flag), _) => named(flag),
+        match self.file {
             // Settings may name one long before there is anything to put into it.
-            (None, Some(setting)) if !setting.exists() && !is_used() => Ok(Search::default()),
-            (None, Some(setting)) => named(setting),
-            (None, None) => search(inputs, self.settings),
+            Some(file) if self.is_setting && !file.exists() && !is_used() => Ok(Search::default()),
+            Some(file) => named(file),
+            None => search(inputs, self.settings),
         }
     }
 }
@@ -130,7 +129,8 @@ fn places(file: &Path, settings: Option<&Path>, current: &Path) -> Vec<PathBuf> 
     places
 }
 
-/// A folder and those above it, up to the root of its project; without one up to the current folder, if it is there below.
+/// A folder and those above it, up to the root of its project; without one up to the current folder, if it is there
+/// below.
 fn up_to_root<'a>(folder: &'a Path, current: &Path) -> Vec<&'a Path> {
     let is_root = |folder: &&Path| ROOT_MARKS.iter().any(|mark| folder.join(mark).exists());
     let above: Vec<&Path> = folder.ancestors().collect();

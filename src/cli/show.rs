@@ -20,11 +20,18 @@ use crate::wire::control::Detail;
 
 /// Most ids that are named where none is meant.
 const SHOWN: usize = 10;
+/// Most ids that are looked at for one that is like the one that is asked for, most bytes of each, and how much two
+/// that are alike have in common, of 1.
+const MOST_IDS: usize = 10_000;
+const COMPARED: usize = 200;
+const ALIKE: f64 = 0.5;
+/// Most of those that are named.
+const NEAREST: usize = 3;
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// The run: the beginning of its id, last, last~1 (the one before), last:SUITE, or a label such as branch=main; or a result
-    /// file. Without a daemon it is looked for in the folder for results
+    /// The run: the beginning of its id, last, last~1 (the one before), last:SUITE, or a label such as branch=main; or
+    /// a result file. Without a daemon it is looked for in the folder for results
     #[arg(value_name = "RUN")]
     run: String,
 
@@ -74,6 +81,16 @@ pub(super) async fn show(daemon: Option<String>, args: ShowArgs) -> Result<Exit,
             while let Some(event) = log.next().await? {
                 shown.take(event)?;
             }
+            if shown.planned == 0 && args.case.is_some() {
+                // The log was that of one case, and there is none: so which are there?
+                let mut log = Follower::new(&client, &run_id, Detail::Cases).so_far(None);
+                while let Some(event) = log.next().await? {
+                    if matches!(event.payload, Payload::CaseStarted { .. }) {
+                        break;
+                    }
+                    shown.take(event)?;
+                }
+            }
             client.close().await;
             run_id
         }
@@ -88,7 +105,9 @@ struct Cases<'a> {
     open: HashMap<(Arc<str>, Arc<str>, u32), Open>,
     /// Ids of the cases that there are, as far as they are named when none is meant.
     ids: Vec<String>,
-    /// Cases that were planned.
+    /// Whether the id that is asked for is that of a case, in whatever suite and repetition.
+    is_known: bool,
+    /// Cases that are meant and were planned.
     planned: usize,
     /// Cases that are printed.
     printed: usize,
@@ -107,21 +126,33 @@ struct Open {
 
 impl<'a> Cases<'a> {
     fn of(args: &'a ShowArgs) -> Self {
-        Self { args, run: None, open: HashMap::new(), ids: Vec::new(), planned: 0, printed: 0, ended: 0 }
+        Self {
+            args,
+            run: None,
+            open: HashMap::new(),
+            ids: Vec::new(),
+            is_known: false,
+            planned: 0,
+            printed: 0,
+            ended: 0,
+        }
     }
 
     fn take(&mut self, event: Arc<RunEvent>) -> Result<(), CliError> {
         if let Payload::RunStarted(run) | Payload::RunFinished(run) = &event.payload {
             self.run = Some((**run).clone());
         }
+        if let (Payload::CasePlanned { .. }, Some(case)) = (&event.payload, &event.case) {
+            self.is_known |= self.args.case.as_deref().is_some_and(|id| *id == *case.case_id);
+            if self.ids.len() < MOST_IDS && self.ids.last().is_none_or(|last| **last != *case.case_id) {
+                self.ids.push(case.case_id.to_string());
+            }
+        }
         let Some(case) = event.case.clone().filter(|case| self.is_meant(case)) else { return Ok(()) };
         let key = (Arc::clone(&case.suite), Arc::clone(&case.case_id), case.repeat);
         match &event.payload {
             Payload::CasePlanned { name, labels } => {
                 self.planned += 1;
-                if self.ids.len() < SHOWN && self.ids.last().is_none_or(|last| **last != *case.case_id) {
-                    self.ids.push(case.case_id.to_string());
-                }
                 self.open.insert(key, Open { name: name.clone(), labels: labels.clone(), log: Vec::new() });
             }
             Payload::AttemptFinished(result) => {
@@ -177,16 +208,10 @@ impl<'a> Cases<'a> {
         if self.printed > 0 {
             return Ok(Exit::Passed);
         }
-        let Self { args, planned, ended, ids, run, .. } = self;
+        let Self { args, planned, ended, ids, is_known, run, .. } = self;
         let what = args.case.as_ref().map_or_else(String::new, |case| format!(" {case:?}"));
         if planned == 0 {
-            let suites = run.iter().flat_map(|run| &run.suites).map(|suite| printable(&suite.path));
-            let suites: Vec<String> = suites.take(SHOWN).collect();
-            return Err(CliError::new(
-                Exit::Usage,
-                format!("run {run_id} has no such case{what}; its suites: {}", suites.join(", ")),
-            )
-            .hint(format!("`forgectl show {run_id} --all` shows all of its cases")));
+            return Err(nothing_meant(args, run_id, is_known, &ids, run.as_ref()));
         }
         if ended == 0 {
             return Err(CliError::new(Exit::Usage, format!("the case{what} is not over"))
@@ -196,10 +221,48 @@ impl<'a> Cases<'a> {
             return Err(CliError::new(Exit::Usage, format!("the case{what} has no attempt {attempt} to show"))
                 .hint("leave out --attempt for the last one"));
         }
-        let ids = ids.iter().map(|id| printable(id)).collect::<Vec<_>>().join(", ");
+        let ids = ids.iter().take(SHOWN).map(|id| printable(id)).collect::<Vec<_>>().join(", ");
         note(&format!("every case passed or was skipped; name one to see what happened in it, or --all: {ids}"));
         Ok(Exit::Passed)
     }
+}
+
+/// That no case is meant, and which one might be.
+fn nothing_meant(args: &ShowArgs, run_id: &str, is_known: bool, ids: &[String], run: Option<&Run>) -> CliError {
+    let suites = run.iter().flat_map(|run| &run.suites).map(|suite| printable(&suite.path));
+    let suites = suites.take(SHOWN).collect::<Vec<_>>().join(", ");
+    let message = match (&args.case, &args.suite) {
+        (Some(case), _) if !is_known => format!("run {run_id} has no case {case:?}"),
+        (case, Some(suite)) => {
+            let case = case.as_ref().map_or_else(|| "no case".to_owned(), |case| format!("no case {case:?}"));
+            format!("run {run_id} has {case} in a suite {suite:?}; its suites: {suites}")
+        }
+        (case, None) => {
+            let case = case.as_ref().map_or_else(|| "no case".to_owned(), |case| format!("no case {case:?}"));
+            let repeat = args.repeat.map(|repeat| format!(" with a repetition {repeat}")).unwrap_or_default();
+            format!("run {run_id} has {case}{repeat}")
+        }
+    };
+    let near = args.case.as_deref().filter(|_| !is_known).map(|case| nearest_ids(case, ids)).unwrap_or_default();
+    let hint = match near.as_slice() {
+        [] => format!("`forgectl show {run_id} --all` shows all of its cases"),
+        [one] => format!("did you mean {one:?}?"),
+        several => format!("the nearest: {}", several.join(", ")),
+    };
+    CliError::new(Exit::Usage, message).hint(hint)
+}
+
+/// The ids that are most like one that is none, the nearest first.
+fn nearest_ids(id: &str, ids: &[String]) -> Vec<String> {
+    let likeness = |other: &str| {
+        let is_short = [id, other].iter().all(|id| id.len() <= COMPARED);
+        if is_short { strsim::normalized_levenshtein(&id.to_lowercase(), &other.to_lowercase()) } else { 0.0 }
+    };
+    let mut near: Vec<(f64, &String)> = ids.iter().map(|other| (likeness(other), other)).collect();
+    near.retain(|(likeness, _)| *likeness >= ALIKE);
+    near.sort_by(|one, other| other.0.total_cmp(&one.0));
+    near.dedup_by(|one, other| one.1 == other.1);
+    near.into_iter().take(NEAREST).map(|(_, id)| printable(id)).collect()
 }
 
 /// A line of JSON about a case, with what the agent logged.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::client::Client;
 use super::named::{HINT, Name, run_id};
 use super::results::{newest_first, of_run, run_of};
-use super::run::{RunArgs, config};
+use super::run::OUTPUT_DIR;
+use super::settings::Settings;
 use super::{CliError, Exit};
 use crate::event::{Run, RunEvent};
 use crate::json::without_mark;
@@ -22,7 +23,8 @@ pub(super) enum Found {
     Daemon(Box<Client>, String),
 }
 
-/// Finds the run that is meant: result files, else a run of the daemon that is named, else one in the folder for results.
+/// Finds the run that is meant: result files, else a run of the daemon that is named, else one in the folder for
+/// results.
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
@@ -52,11 +54,8 @@ pub(super) async fn find(daemon: Option<String>, names: &[String]) -> Result<Fou
 
 /// The folder for results, as the settings of the project have it.
 fn folder() -> Result<PathBuf, CliError> {
-    let mut args = RunArgs::default();
-    if let Some(config) = config::Config::find(None)? {
-        config.fill(&mut args)?;
-    }
-    Ok(args.output_dir().to_owned())
+    let of_settings = Settings::find(None)?.map(|settings| settings.output_dir()).transpose()?;
+    Ok(of_settings.unwrap_or_else(|| PathBuf::from(OUTPUT_DIR)))
 }
 
 fn none(name: &str, folder: &Path) -> CliError {

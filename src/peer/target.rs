@@ -34,7 +34,7 @@ impl Target {
     /// When it is no such address.
     pub fn of_daemon(url: &str) -> Result<Self, TargetError> {
         let refuse = |problem| TargetError {
-            url: url.to_owned(),
+            url: without_user(url),
             whom: "a daemon",
             problem,
             hint: "write it like http://127.0.0.1:7460",
@@ -88,7 +88,7 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let refuse = |problem, hint| TargetError { url: url.to_owned(), whom: "an agent", problem, hint };
+        let refuse = |problem, hint| TargetError { url: without_user(url), whom: "an agent", problem, hint };
         let grpc = "write it like grpc://127.0.0.1:50051";
         if speaks_http(url) {
             let hint = "start `forge-sidecar http URL` for it and give the grpc:// address where that listens";
@@ -100,6 +100,18 @@ impl FromStr for Target {
             Some(("grpcs", _)) => Err(refuse("TLS to agents is not supported by this version", grpc)),
             Some(_) => Err(refuse("only grpc:// is known", grpc)),
         }
+    }
+}
+
+/// A text that is meant as an address, as others may see it: without the name and password of a user, which have no
+/// place there.
+#[must_use]
+pub fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    match authority.rfind('@') {
+        Some(at) => format!("{scheme}://…{}", &rest[at..]),
+        None => text.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::event::SuiteInfo;
 use crate::suite::Labels;
 use crate::text::{fit, printable, wrap};
 use crate::verdict::baseline::Comparison;
-use crate::verdict::{CaseResult, Outcome, whole_millis};
+use crate::verdict::{CaseResult, Cause, Outcome, whole_millis};
 
 /// Length of the rules above and below, where there is room for it.
 const RULE: usize = 67;
@@ -48,7 +48,8 @@ impl Look {
     }
 
     /// A text in lines, all but the first behind an indent.
-    pub(super) fn wrapped(self, text: &str, indent: &str) -> String {
+    #[must_use]
+    pub fn wrapped(self, text: &str, indent: &str) -> String {
         let width = if self.wraps { self.width.saturating_sub(indent.len()) } else { usize::MAX };
         // A line with nothing on it has no indent either.
         let lines = wrap(text, width).into_iter().enumerate();
@@ -79,6 +80,8 @@ pub struct Line {
     skipped_assertions: u32,
     /// Whether it was not run because that was asked for.
     left_out: bool,
+    /// Whether it was ended before it had a verdict, because its run was.
+    is_cancelled: bool,
     /// Whether it is counted and not shown: the gate says how many there are.
     is_hidden: bool,
     cost: Option<Cost>,
@@ -111,6 +114,7 @@ impl Line {
             millis: whole_millis(transcript.duration),
             skipped_assertions: verdict.result.assertions_skipped(),
             left_out: *outcome == Outcome::Skipped && cause.is_none(),
+            is_cancelled: *outcome == Outcome::Errored && *cause == Some(Cause::Cancelled),
             is_hidden: verdict.result.is_left_out(),
             cost: transcript.usage.and_then(|usage| usage.cost),
             trace: verdict.trace_if_bad(),
@@ -165,19 +169,21 @@ pub fn summary(suite: &SuiteInfo, path: Option<&str>, lines: &[&Line], warnings:
 /// What stands below the sums of a suite: how it compares, and what is odd about it.
 pub(super) fn write_remarks(out: &mut String, suite: &SuiteInfo, warnings: &[String], look: Look) {
     if let Some(comparison) = &suite.comparison {
-        let _ = writeln!(out, "  {}", compared(comparison));
+        let _ = writeln!(out, "  {}", look.wrapped(&compared(comparison), "    "));
     }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for difference in suite.comparison.iter().flat_map(|comparison| &comparison.differences) {
-        let _ = writeln!(out, "  {yellow}⚠{yellow:#} compared with {}", printable(difference));
+        let difference = look.wrapped(&format!("compared with {}", printable(difference)), "    ");
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {difference}");
     }
     let stale = suite.staleness.iter().flat_map(|staleness| &staleness.warnings).map(|warning| &warning.short);
     for warning in stale.chain(warnings) {
-        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", printable(warning));
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", look.wrapped(&printable(warning), "    "));
     }
 }
 
-/// What broke stands first: it is what people came for; then what nobody can tell any more. `error` knows why, by the id as it is shown.
+/// What broke stands first: it is what people came for; then what nobody can tell any more. `error` knows why, by the
+/// id as it is shown.
 pub(super) fn write_regressions<'a>(
     out: &mut String,
     comparison: &Comparison,
@@ -193,7 +199,7 @@ pub(super) fn write_regressions<'a>(
         for id in ids.iter().map(|id| printable(id)) {
             let _ = writeln!(out, "  {color}{what}{color:#} {id}: it passed in the baseline");
             if let Some(error) = error(&id) {
-                let _ = writeln!(out, "    {color}→{color:#} {error}");
+                let _ = writeln!(out, "    {color}→{color:#} {}", look.wrapped(error, "      "));
             }
         }
     }
@@ -216,30 +222,27 @@ fn compared(comparison: &Comparison) -> String {
     )
 }
 
-/// The totals line, without its indent. What did not pass counts as failed, in the words of the contract; what could
-/// not be judged or was not run is named behind it.
+/// The totals line, without its indent, in the words of the contract; what could not be judged, was cancelled or was
+/// not run did not fail, and is named behind that.
 #[must_use]
 pub fn totals(lines: &[&Line]) -> String {
-    let count = |outcome| lines.iter().filter(|line| line.outcome == outcome).count();
-    let passed = count(Outcome::Passed);
+    let count = |is: fn(&Line) -> bool| lines.iter().filter(|line| is(line)).count();
+    let passed = count(|line| line.outcome == Outcome::Passed);
+    let failed = count(|line| line.outcome == Outcome::Failed);
+    let others = [
+        (count(|line| line.outcome == Outcome::Errored && !line.is_cancelled), "errored"),
+        (count(|line| line.is_cancelled), "cancelled"),
+        (count(|line| line.outcome == Outcome::Skipped && !line.left_out), "not run"),
+        (count(|line| line.left_out), "skipped"),
+    ];
+    let others = others.iter().filter(|(number, _)| *number > 0);
+    let others: String = others.map(|(number, what)| format!(" | {number} {what}")).collect();
     let millis: u64 = lines.iter().map(|line| line.millis).sum();
     let skipped: u32 = lines.iter().map(|line| line.skipped_assertions).sum();
-    let mut notes = Vec::new();
-    // What was left out as asked is no failure.
-    let left_out = lines.iter().filter(|line| line.left_out).count();
-    let not_run = count(Outcome::Skipped) - left_out;
-    for (number, note) in [(count(Outcome::Errored), "errored"), (not_run, "not run")] {
-        if number > 0 {
-            notes.push(format!("{number} {note}"));
-        }
-    }
-    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
-    let failed = lines.len() - passed - left_out;
-    let left_out = if left_out > 0 { format!(" | {left_out} skipped") } else { String::new() };
     let cost = lines.iter().filter_map(|line| line.cost).map(Cost::usd).reduce(|sum, cost| sum + cost);
     let cost = cost.map(|cost| format!(" | ${cost:.4}")).unwrap_or_default();
     format!(
-        "{passed}/{} passed | {failed} failed{notes}{left_out} | {skipped} skipped assertions | {millis}ms total{cost}",
+        "{passed}/{} passed | {failed} failed{others} | {skipped} skipped assertions | {millis}ms total{cost}",
         lines.len()
     )
 }
@@ -330,7 +333,7 @@ fn write_row(out: &mut String, row: &Row<'_>, columns: &Columns, look: Look) {
             let _ = writeln!(out, "      {}", look.wrapped(hint, "      "));
         }
         if !line.labels.is_empty() && at == 0 {
-            let _ = writeln!(out, "      {}", line.labels);
+            let _ = writeln!(out, "      {}", look.wrapped(&line.labels, "      "));
         }
         write_steps(out, &line.steps, "      ", look);
         if !line.trace.is_empty() {
@@ -345,7 +348,7 @@ fn write_row(out: &mut String, row: &Row<'_>, columns: &Columns, look: Look) {
     for warning in row.lines.iter().flat_map(|line| &line.warnings) {
         if !warnings.contains(&warning) {
             warnings.push(warning);
-            let _ = writeln!(out, "    {yellow}⚠{yellow:#} {warning}");
+            let _ = writeln!(out, "    {yellow}⚠{yellow:#} {}", look.wrapped(warning, "      "));
         }
     }
 }
@@ -423,6 +426,7 @@ mod tests {
             millis,
             skipped_assertions: 0,
             left_out: false,
+            is_cancelled: false,
             is_hidden: false,
             cost: None,
         }
@@ -486,7 +490,7 @@ mod tests {
         let widths: Vec<usize> = shown.lines().skip(1).take(2).map(str::width).collect();
         assert_eq!(widths[0], widths[1]);
         assert!(widths[0] <= 60, "{shown}");
-        assert!(shown.contains("0/2 passed | 2 failed (1 errored, 1 not run) | 0 skipped"), "{shown}");
+        assert!(shown.contains("0/2 passed | 0 failed | 1 errored | 1 not run | 0 skipped"), "{shown}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::steps::{Room, Step, steps};
 use super::words::is_bad;
 use crate::event::SuiteInfo;
 use crate::text::{fit, printable, printable_lines};
-use crate::verdict::{CaseResult, Outcome};
+use crate::verdict::{CaseResult, Cause, Outcome};
 
 /// Length of the rules.
 const RULE: usize = 63;
@@ -47,6 +47,10 @@ pub struct Entry {
     console: Vec<String>,
     /// Whether it passed only after it had failed.
     is_flaky: bool,
+    /// Whether it was not run because that was asked for.
+    is_skipped: bool,
+    /// Whether it was ended before it had a verdict, because its run was.
+    is_cancelled: bool,
     /// Whether it is counted and not shown: the gate says how many there are.
     is_left_out: bool,
     took: Duration,
@@ -64,7 +68,7 @@ impl Entry {
     /// The entry of a verdict. `shows_answer`: with the whole answer, if there is one.
     #[must_use]
     pub fn of(verdict: Verdict<'_>, shows_answer: bool) -> Self {
-        let CaseResult { outcome, error, hint, failed_assertion, transcript, checkpoints, .. } = verdict.result;
+        let CaseResult { outcome, cause, error, hint, failed_assertion, transcript, checkpoints, .. } = verdict.result;
         let assertions = &verdict.result.assertions;
         let passed = assertions.iter().filter(|assertion| assertion.outcome == Outcome::Passed).count();
         let counts = if checkpoints.is_empty() {
@@ -106,6 +110,8 @@ impl Entry {
                 Outcome::Passed | Outcome::Skipped => Vec::new(),
             },
             is_flaky: verdict.result.is_flaky(),
+            is_skipped: *outcome == Outcome::Skipped && cause.is_none(),
+            is_cancelled: *outcome == Outcome::Errored && *cause == Some(Cause::Cancelled),
             is_left_out: verdict.result.is_left_out(),
             took: transcript.duration,
             trace: verdict.trace_if_bad(),
@@ -164,19 +170,22 @@ pub fn summary(
     }
     out.push('\n');
     title(&mut out, '─', "Summary");
-    let count = |outcome| entries.iter().filter(|entry| entry.outcome == outcome).count();
-    let (errored, skipped) = (count(Outcome::Errored), count(Outcome::Skipped));
-    let note = if errored > 0 { format!(" ({errored} could not be judged)") } else { String::new() };
+    let count = |is: fn(&Entry) -> bool| entries.iter().filter(|entry| is(entry)).count();
     let tests = if entries.len() == 1 { "test" } else { "tests" };
     let _ = writeln!(out, "  Total:   {} {tests}", entries.len());
-    let _ = writeln!(out, "  Passed:  {}", count(Outcome::Passed));
-    let _ = writeln!(out, "  Failed:  {}{note}", count(Outcome::Failed) + errored);
-    if skipped > 0 {
-        let _ = writeln!(out, "  Skipped: {skipped}");
-    }
-    let flaky = entries.iter().filter(|entry| entry.is_flaky).count();
-    if flaky > 0 {
-        let _ = writeln!(out, "  Flaky:   {flaky}");
+    let _ = writeln!(out, "  Passed:  {}", count(|entry| entry.outcome == Outcome::Passed));
+    let _ = writeln!(out, "  Failed:  {}", count(|entry| entry.outcome == Outcome::Failed));
+    // What could not be judged, or was not run, did not fail.
+    for (what, number) in [
+        ("Errored:", count(|entry| entry.outcome == Outcome::Errored && !entry.is_cancelled)),
+        ("Cancelled:", count(|entry| entry.is_cancelled)),
+        ("Not run:", count(|entry| entry.outcome == Outcome::Skipped && !entry.is_skipped)),
+        ("Skipped:", count(|entry| entry.is_skipped)),
+        ("Flaky:  ", count(|entry| entry.is_flaky)),
+    ] {
+        if number > 0 {
+            let _ = writeln!(out, "  {what} {number}");
+        }
     }
     // That of its cases: others of the run may have gone on at the same time.
     let took = entries.iter().map(|entry| entry.took).sum();
@@ -217,7 +226,11 @@ fn write_group(out: &mut String, group: &[&Entry], look: Look) {
     let color = look.style(color.on_default());
     let name = if first.name.is_empty() { String::new() } else { format!(" {}", first.name) };
     if first.outcome == Outcome::Skipped {
-        let _ = writeln!(out, "\n{color}{sign}{color:#} [{label}]{name} (skipped)");
+        let _ = writeln!(
+            out,
+            "\n{color}{sign}{color:#} [{label}]{name} ({})",
+            if first.is_skipped { "skipped" } else { "not run" }
+        );
     } else {
         let took = seconds(group.iter().map(|entry| entry.took).sum());
         let _ = writeln!(out, "\n{color}{sign}{color:#} [{label}]{name} ({took})\n  {}", first.counts);
@@ -256,7 +269,7 @@ fn write_body(out: &mut String, entry: &Entry, which: &str, look: Look) {
     }
     let yellow = look.style(AnsiColor::Yellow.on_default());
     for warning in &entry.warnings {
-        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {warning}");
+        let _ = writeln!(out, "  {yellow}⚠{yellow:#} {}", look.wrapped(warning, "    "));
     }
 }
 
@@ -288,6 +301,8 @@ mod tests {
             warnings: Vec::new(),
             console: Vec::new(),
             is_flaky: false,
+            is_skipped: false,
+            is_cancelled: false,
             is_left_out: false,
             took: Duration::from_millis(millis),
         }
@@ -354,11 +369,14 @@ mod tests {
             errors: vec!["contains: expected \"x\" in the response, but it is not there".to_owned()],
             ..entry("a", "", "Messages: 1, Assertions: 0/1 passed", 100)
         };
-        let skipped = Entry { outcome: Outcome::Skipped, ..entry("b", "later", "", 0) };
+        let skipped = Entry { outcome: Outcome::Skipped, is_skipped: true, ..entry("b", "later", "", 0) };
+        let not_run = Entry { outcome: Outcome::Skipped, ..entry("c", "last", "", 0) };
+        let cancelled = Entry { outcome: Outcome::Errored, is_cancelled: true, ..entry("d", "", "", 0) };
         let look = Look { width: 40, ..Look::PIPE };
-        let shown = summary(&suite(), "a", "t.jsonl", &[&failed, &skipped], &[], look);
+        let shown = summary(&suite(), "a", "t.jsonl", &[&failed, &skipped, &not_run, &cancelled], &[], look);
         assert!(shown.contains("\n✗ [a] (0.1s)\n  Messages: 1, Assertions: 0/1 passed\n  → contains: "), "{shown}");
         assert!(shown.contains("\n○ [b] later (skipped)\n"), "{shown}");
-        assert!(shown.contains("  Failed:  1\n  Skipped: 1\n"), "{shown}");
+        assert!(shown.contains("\n○ [c] last (not run)\n"), "{shown}");
+        assert!(shown.contains("  Failed:  1\n  Cancelled: 1\n  Not run: 1\n  Skipped: 1\n"), "{shown}");
     }
 }

@@ -1,9 +1,11 @@
 //! The lines of Agent Test Framework V2: one JSON object a case, in the order of the files.
 //!
-//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `messages` (what the case sends), `tool_calls`, `commentary`; `repeat` of the
-//! second and later repetitions; `attempts`, `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
+//! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `messages` (what
+//! the case sends), `tool_calls`, `commentary`; `repeat` of the second and later repetitions; `attempts`,
+//! `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
 //! `outcome`, `reason`, `hint` and `tokens`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
-//! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged.
+//! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged, and `skipped`
+//! where its run was cancelled.
 
 use std::borrow::Cow;
 
@@ -110,6 +112,8 @@ impl<'a> Case<'a> {
             name: verdict.name,
             status: match result.outcome {
                 Outcome::Passed => "passed",
+                // It says nothing of the agent that somebody ended the run.
+                _ if result.cause == Some(Cause::Cancelled) => "skipped",
                 Outcome::Failed | Outcome::Errored => "failed",
                 Outcome::Skipped => "skipped",
             },

@@ -286,7 +286,7 @@ fn what_a_folder_does_not_run() {
             (&["check", "evals"], 0, &texts, &others),
             (&["run", "evals", "-n", &agent, "--output-dir", "evals/results"], 0, &texts, &others),
             // What that run has written is not told either.
-            (&["run", "evals", "-n", &agent, "--output-dir", "evals/results"], 0, &texts, &["evals/results"]),
+            (&["run", "evals", "-n", &agent, "--output-dir", "evals/results"], 0, &texts, &["    evals/results"]),
             (&["run", "near", "-n", &agent], 4, &["nothing selected", "near/only.gloden.json", "hint:"], &[]),
             (
                 &["run", "evals", "evals/weather.json", "-n", &agent],
@@ -544,9 +544,10 @@ fn examples_of_the_documents() {
             ),
         ],
     );
-    for (agents, why) in
-        [("5", "must be an object of names and addresses"), (r#"{"x": 5}"#, "must be a name with an address")]
-    {
+    for (agents, why) in [
+        ("5", "agents: must be an object of names and addresses"),
+        (r#"{"x": 5}"#, "must be an address, or an object, not a number"),
+    ] {
         place.write("forge.config.json", &format!("{{\"agents\": {agents}}}"));
         check_rows(
             &place,

@@ -198,7 +198,7 @@ fn what_nobody_can_tell_counts_as_its_owner_says() {
     place.write("forge.config.json", r#"{"undecided": "maybe"}"#);
     let ended = run(&place, &agent, &[]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(ended.stderr.contains("line 1: undecided must be pass or fail"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("line 1: undecided: must be pass or fail"), "{}", ended.stderr);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! - `chaos`: a daemon that is killed again and again
 //! - `doors`: what comes through a daemon's door and wants too much
 //! - `documents`: what the two documents and their readers expect of files, flags and settings
+//! - `console`: what people see of a run on a terminal, and what a pipe gets
 //! - `comparisons`: what is told of a comparison that failed, and of time that ran out
 //! - `durable`: what a daemon keeps
 //! - `freezes`: much work that agents and suites make, and who waits meanwhile
@@ -25,6 +26,7 @@
 //! - `registry`: the list of agents that a daemon knows
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or
 //!   write them
+//! - `settings`: settings of a project
 //! - `shown`: what people see of cases, in reports and on the console
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
@@ -42,6 +44,7 @@ mod attempts;
 mod chaos;
 mod ci;
 mod comparisons;
+mod console;
 mod documents;
 mod doors;
 mod durable;
@@ -71,6 +74,7 @@ mod same_name;
 mod scenarios;
 mod script_tests;
 mod scripts;
+mod settings;
 mod shown;
 mod starts;
 mod support;

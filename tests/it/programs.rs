@@ -231,6 +231,7 @@ no daemon given: running one inside this process
 passed good (Nms)
 failed bad (Nms)
 passed odd (Nms)
+results: evals/results
 ";
     assert_eq!(steady(&ended.stdout), stdout);
     assert_eq!(steady(&ended.stderr).replace("( Nms)", "(Nms)"), stderr);
@@ -331,7 +332,7 @@ fn interrupted_once() {
         let ended = run.end();
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert!(ended.stderr.contains("cancelling the run"), "{}", ended.stderr);
-        assert!(ended.stdout.contains("1/3 passed | 2 failed (1 errored, 1 not run)"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("1/3 passed | 0 failed | 1 cancelled | 1 not run"), "{}", ended.stdout);
         assert_eq!(place.json("r.json")["exitCode"], 3);
         let log = std::fs::read_to_string(place.path().join("calls.jsonl")).expect("a log");
         assert!(log.contains(r#""event":"cancel""#), "the agent was told: {log}");
@@ -569,13 +570,19 @@ fn settings_of_a_project() {
     }
     for (more, text) in [
         (", \"concurency\": 2", "line 1: there is no setting \"concurency\""),
-        (", \"concurrency\": 0", "concurrency must be a number from 1 to 10000"),
-        (", \"snapshotEnabled\": true", "snapshotEnabled is true, and there is no snapshot"),
-        (", \"prices\": {\"m\": {\"input\": 1}}", "line 1: prices.m needs input and output"),
-        (", \"prices\": {\"m\": {\"inptu\": 1}}", "prices.m.inptu: there is no such key"),
+        (", \"concurrency\": 0", "concurrency: must be from 1 to 10000, not 0"),
+        (", \"snapshotEnabled\": true", "snapshotEnabled: is true, and there is no snapshot"),
+        (", \"prices\": {\"m\": {\"input\": 1}}", "line 1: prices.m: needs input and output"),
+        (
+            ", \"prices\": {\"m\": {\"inptu\": 1}}",
+            "prices.m: there is no setting \"inptu\"\n  hint: did you mean \"input\"?",
+        ),
         (", \"prices\": {\"m\": {\"input\": -1, \"output\": 1}}", "prices.m.input: must be US dollars"),
-        (", \"snapshotPath\": \"today.json\", \"snapshotCommand\": \"x\"", "are different sources: name one"),
-        (", \"toolMode\": \"dead\"", "\"dead\" is neither live nor routing-only"),
+        (
+            ", \"snapshotPath\": \"today.json\", \"snapshotCommand\": \"x\"",
+            "line 1: snapshotCommand: contradicts snapshotPath, line 1",
+        ),
+        (", \"toolMode\": \"dead\"", "toolMode: there is no \"dead\"\n  hint: there are live, routing-only"),
     ] {
         config(more);
         let ended = place.run(&["run", "evals"]);

@@ -239,7 +239,12 @@ fn a_case_in_full() {
         (&["runs", "rm", "last:none"], newest),
         (&["show", "last~x"], "\"last~x\" names no run"),
         (&["show", &id[..3]], "several runs begin with"),
-        (&["show", "last", "nobody"], "has no such case \"nobody\"; its suites: other.jsonl"),
+        (&["show", "last", "nobody"], "has no case \"nobody\""),
+        (
+            &["show", "last", "o", "--suite", "refund"],
+            "has no case \"o\" in a suite \"refund\"; its suites: other.jsonl",
+        ),
+        (&["show", "last:refund", "fin"], "has no case \"fin\""),
         (&["show", "last", "o", "--attempt", "2"], "has no attempt 2"),
         (&["run", "refund.golden.json", "-n", &url, "--failed", "zzz"], newest),
         (&["run", "refund.golden.json", "-n", &url, "--baseline", "zzz", "--output-dir", "none"], newest),
@@ -343,13 +348,14 @@ fn reports_from_result_files() {
         (&["report", "r.json", "-o", "x.txt"], "-o x.txt: the ending says no known format"),
         (&["report", "last~5", "-o", "x.md"], "there is no result of a run \"last~5\" in evals/results; the newest: "),
         (&["show", "zzz"], "there is no result of a run \"zzz\" in evals/results; the newest: "),
-        (&["show", "r.json", "late", "--repeat", "3"], "has no such case \"late\""),
+        (&["show", "r.json", "late", "--repeat", "3"], "has no case \"late\" with a repetition 3"),
+        (&["show", "r.json", "lat"], "has no case \"lat\"\n  hint: did you mean \"late\"?"),
     ] {
         let ended = place.run(args);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?} {}", ended.stderr);
         let lines: Vec<&str> = ended.stderr.lines().collect();
         assert!(
-            lines.len() == 2 && lines[0].contains(says) && lines[1].starts_with("  hint: "),
+            lines.len() == 2 && ended.stderr.contains(says) && lines[1].starts_with("  hint: "),
             "{args:?} {}",
             ended.stderr
         );

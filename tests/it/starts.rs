@@ -102,6 +102,12 @@ fn one_command_does_it_all() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let ended = run(&place, &["-n", "hello"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    // That of the project is not started where another one is tested.
+    assert!(
+        ended.stderr.contains("starting the agent \"hello\"") && !ended.stderr.contains("\"chat\""),
+        "{}",
+        ended.stderr
+    );
     // Nobody is started where nobody is asked.
     let dry = place.run(&["run", "a.golden.json", "--dry-run", "--start", "touch started"]);
     assert_eq!(dry.code, Some(0), "{}{}", dry.stdout, dry.stderr);

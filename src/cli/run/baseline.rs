@@ -2,8 +2,8 @@
 //!
 //! A file is taken as it is; the id of a run, and `last`, are looked up in the directory of results and then in the
 //! daemon. Whatever is found travels in the bundle, and the daemon compares: each suite with its own result, see
-//! [`identity`](crate::suite::identity). What only the client can see is whether the file of an earlier suite is still there: then it
-//! was not moved, and is no other suite of now.
+//! [`identity`](crate::suite::identity). What only the client can see is whether the file of an earlier suite is still
+//! there: then it was not moved, and is no other suite of now.
 
 use std::path::Path;
 
@@ -23,13 +23,24 @@ use crate::wire::control as pb;
 /// Most results that are looked through, newest first: files, and runs of a daemon.
 const MOST_RESULTS: usize = 1_000;
 
-/// The text of the result to compare with: a file of one suite or of several.
-pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
+/// The text of the result to compare with: a file of one suite or of several. None: the settings name the last one, and
+/// this run is the first.
+pub(super) async fn find(
+    client: &Client,
+    args: &RunArgs,
+    name: &str,
+    suites: &[Suite],
+) -> Result<Option<Vec<u8>>, CliError> {
     if Path::new(name).is_file() {
-        return read(Path::new(name), suites);
+        return read(Path::new(name), suites).map(Some);
     }
     if name == "last" {
-        return last(client, args, suites).await;
+        return match last(client, args, suites).await? {
+            // Nobody asked for it now, and no gate needs it.
+            None if args.origins.of("baseline").is_some() && args.max_regression.is_none() => Ok(None),
+            None => Err(no_last(client, args)),
+            found => Ok(found),
+        };
     }
     if name.contains('/') || Path::new(name).extension().is_some_and(|ending| ending == "json") {
         return Err(CliError::new(Exit::Usage, format!("--baseline {name}: there is no such file")));
@@ -54,10 +65,24 @@ pub(super) async fn find(client: &Client, args: &RunArgs, name: &str, suites: &[
         String::from_utf8(text)
             .map_err(|_| CliError::new(Exit::CouldNotRun, "the baseline of the daemon is no text"))?
     };
-    of_these(&text, suites).map_err(|why| CliError::new(Exit::CouldNotRun, format!("--baseline {name}: {why}")))
+    let found = of_these(&text, suites);
+    found.map(Some).map_err(|why| CliError::new(Exit::CouldNotRun, format!("--baseline {name}: {why}")))
 }
 
-/// The results that say that they are of the one run whose id begins so, for files that are not called after their runs.
+fn no_last(client: &Client, args: &RunArgs) -> CliError {
+    let places = if client.is_embedded() { "" } else { " and the daemon" };
+    let (baseline, folder) = (args.said("baseline"), args.output_dir().display());
+    let message = format!("{baseline} last: there is no result of these suites and this agent in {folder}{places}");
+    CliError::new(Exit::Usage, message).hint(match args.origins.of("baseline") {
+        None => "the first run has nothing to compare with: leave out --baseline".to_owned(),
+        Some(_) => {
+            format!("the first run has nothing to compare with: leave out {} for it", args.said("max_regression"))
+        }
+    })
+}
+
+/// The results that say that they are of the one run whose id begins so, for files that are not called after their
+/// runs.
 fn with_id(folder: &Path, start: &str) -> Vec<Found> {
     let results = newest_first(folder).into_iter().filter_map(|path| Found::read(&path));
     let found: Vec<Found> = results.filter(|found| found.baseline.run_id.starts_with(start)).collect();
@@ -118,9 +143,9 @@ impl Found {
     }
 }
 
-/// The newest result of each suite with the same agent: in the directory of results, else among the runs of the daemon. Runs that
-/// met trouble or were of some cases only are passed over: they would hide what came before them.
-async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Vec<u8>, CliError> {
+/// The newest result of each suite with the same agent: in the directory of results, else among the runs of the daemon.
+/// Runs that met trouble or were of some cases only are passed over: they would hide what came before them.
+async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Option<Vec<u8>>, CliError> {
     let mut wanted = Wanted::new(suites, args.agent_name());
     for path in newest_first(args.output_dir()) {
         if wanted.is_complete() {
@@ -134,15 +159,7 @@ async fn last(client: &Client, args: &RunArgs, suites: &[Suite]) -> Result<Vec<u
         look_in_daemon(client, &mut wanted).await?;
     }
     let found: Vec<Found> = wanted.found.into_iter().flatten().map(|(_, found)| found).collect();
-    if found.is_empty() {
-        let places = if client.is_embedded() { "" } else { " and the daemon" };
-        let folder = args.output_dir().display();
-        let message = format!("--baseline last: there is no result of these suites and this agent in {folder}{places}");
-        return Err(
-            CliError::new(Exit::Usage, message).hint("the first run has nothing to compare with: leave out --baseline")
-        );
-    }
-    Ok(together(&found).into_bytes())
+    Ok((!found.is_empty()).then(|| together(&found).into_bytes()))
 }
 
 /// The results that are looked for, and those that were found.
@@ -164,7 +181,8 @@ impl<'a> Wanted<'a> {
         self.found.iter().all(|found| found.as_ref().is_some_and(|(sign, _)| *sign == Sign::Path))
     }
 
-    /// The suite that `then` may be a result of, and what tells so. `None`: it is of no suite, or a newer result is known.
+    /// The suite that `then` may be a result of, and what tells so. `None`: it is of no suite, or a newer result is
+    /// known.
     fn place_of(&self, then: &Identity<'_>) -> Option<(usize, Sign)> {
         let is_ours = self.suites.iter().any(|suite| suite.path == then.path);
         if !is_ours && is_there(then.path) {

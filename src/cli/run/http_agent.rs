@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit, note};
-use crate::peer::target::speaks_http;
+use crate::peer::target::{speaks_http, without_user};
 use crate::sidecar::http::address::HttpUrl;
 use crate::sidecar::http::endpoint::Endpoint;
 use crate::sidecar::http::{ServeError, serve};
@@ -14,17 +14,23 @@ use crate::text::chain;
 
 /// An HTTP endpoint with a name, as the settings of a project have it.
 #[derive(Debug, Clone)]
-pub(super) struct NamedEndpoint {
+pub(in crate::cli) struct NamedEndpoint {
     /// The name.
-    pub(super) id: String,
+    pub(in crate::cli) id: String,
     /// Its address.
-    pub(super) url: String,
+    pub(in crate::cli) url: String,
     /// How it is spoken to.
-    pub(super) endpoint: Endpoint,
+    pub(in crate::cli) endpoint: Endpoint,
+    /// Where it stands in the settings, for people; without it its address says who is meant.
+    pub(in crate::cli) place: Option<String>,
 }
 
 /// The sidecars of a run.
-pub(super) struct HttpAgents(Vec<HttpAgent>);
+pub(super) struct HttpAgents {
+    running: Vec<HttpAgent>,
+    /// What is told of endpoints that have none.
+    left_out: Option<String>,
+}
 
 /// A sidecar in front of an endpoint, on a port that only this machine can reach.
 struct HttpAgent {
@@ -37,13 +43,15 @@ struct HttpAgent {
 }
 
 impl HttpAgents {
-    /// Starts a sidecar for each agent of the run that is an HTTP endpoint, and gives the run its address in place of the endpoint's.
+    /// Starts a sidecar for each agent of the run that is an HTTP endpoint, and gives the run its address in place of
+    /// the endpoint's.
     ///
     /// # Errors
     /// When an address or a setting makes no sense, or there is a daemon: that could not reach a port of this machine.
     pub(super) async fn start(args: &mut RunArgs, daemon: Option<&str>) -> Result<Self, CliError> {
         let mut found = Self::find(args)?;
-        if let Some(daemon) = daemon {
+        let mut left_out = None;
+        if let Some(daemon) = daemon.map(without_user) {
             let name = args.agent_name();
             let needed = |named: &&NamedEndpoint| named.id == name || args.agent.iter().any(|(id, _)| *id == named.id);
             if let Some(NamedEndpoint { url, .. }) = found.iter().find(needed) {
@@ -54,19 +62,29 @@ impl HttpAgents {
                 )));
             }
             // Those of the settings that nobody asked for: the daemon may know others of their names.
-            found.clear();
+            let ids: Vec<String> = found.drain(..).map(|named| format!("{:?}", named.id)).collect();
+            left_out = (!ids.is_empty()).then(|| {
+                let (ids, are) = (
+                    ids.join(", "),
+                    if ids.len() == 1 { "that is an HTTP endpoint" } else { "those are HTTP endpoints" },
+                );
+                format!(
+                    "the daemon at {daemon} is not told of {ids} in the settings: it speaks gRPC with agents, and {are}"
+                )
+            });
         }
-        let mut agents = Self(Vec::new());
+        let mut agents = Self { running: Vec::new(), left_out };
         for named in found {
             let agent = HttpAgent::start(named).await?;
             args.agent.retain(|(id, _)| *id != agent.id);
             args.agent.push((agent.id.clone(), agent.target()));
-            agents.0.push(agent);
+            agents.running.push(agent);
         }
         Ok(agents)
     }
 
-    /// The endpoints among the agents of a run: the one under test, those of the command line, and those of the settings.
+    /// The endpoints among the agents of a run: the one under test, those of the command line, and those of the
+    /// settings.
     fn find(args: &mut RunArgs) -> Result<Vec<NamedEndpoint>, CliError> {
         let mut found: Vec<NamedEndpoint> = Vec::new();
         let given = args.agent.iter().filter(|(_, url)| speaks_http(url));
@@ -74,6 +92,7 @@ impl HttpAgents {
             id: id.clone(),
             url: url.clone(),
             endpoint: Endpoint::default(),
+            place: None,
         }));
         for named in std::mem::take(&mut args.endpoints) {
             if args.agent.iter().all(|(id, _)| *id != named.id) {
@@ -82,7 +101,8 @@ impl HttpAgents {
         }
         let name = args.agent_name();
         if speaks_http(name) {
-            found.push(NamedEndpoint { id: name.to_owned(), url: name.to_owned(), endpoint: Endpoint::default() });
+            let (id, url) = (name.to_owned(), name.to_owned());
+            found.push(NamedEndpoint { id, url, endpoint: Endpoint::default(), place: None });
         }
         let tested = found.iter_mut().find(|named| named.id == args.name.as_deref().unwrap_or_default());
         match tested {
@@ -108,11 +128,11 @@ impl HttpAgents {
         let line = |agent: &HttpAgent| {
             format!("{} speaks HTTP: running forge-sidecar http for it inside this process", agent.url)
         };
-        self.0.iter().map(line)
+        self.running.iter().map(line).chain(self.left_out.clone())
     }
 
     pub(super) async fn close(self) {
-        for agent in self.0 {
+        for agent in self.running {
             agent.close().await;
         }
     }
@@ -120,15 +140,16 @@ impl HttpAgents {
 
 impl HttpAgent {
     async fn start(named: NamedEndpoint) -> Result<Self, CliError> {
-        let NamedEndpoint { id, url: written, endpoint } = named;
-        let url: HttpUrl = written.parse().map_err(|error| {
-            CliError::new(Exit::Usage, format!("{written:?} is no address of an HTTP endpoint: {error}"))
-        })?;
+        let NamedEndpoint { id, url: written, endpoint, place } = named;
+        let place = place.unwrap_or_else(|| without_user(&written));
+        let url: HttpUrl = written
+            .parse()
+            .map_err(|error| CliError::new(Exit::Usage, format!("{place}: no address of an HTTP endpoint: {error}")))?;
         let failed = |error: &dyn std::fmt::Display| {
             CliError::new(Exit::CouldNotRun, format!("cannot run forge-sidecar inside this process: {error}"))
         };
         let adapter = endpoint.adapter(url).map_err(|error| {
-            if error.is_usage() { CliError::new(Exit::Usage, format!("{written}: {error}")) } else { failed(&error) }
+            if error.is_usage() { CliError::new(Exit::Usage, format!("{place}: {error}")) } else { failed(&error) }
         })?;
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;

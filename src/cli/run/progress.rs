@@ -16,6 +16,8 @@ pub(super) struct Progress<'a> {
     how: How,
     passed: u32,
     failed: u32,
+    /// Those that could not be judged, and those that were not run.
+    others: u32,
     in_flight: Vec<String>,
     /// Tells what happens in cases, if somebody wants to see it.
     verbose: Option<Verbose<'a>>,
@@ -42,7 +44,7 @@ impl<'a> Progress<'a> {
         } else {
             How::Lines
         };
-        Self { how, passed: 0, failed: 0, in_flight: Vec::new(), verbose }
+        Self { how, passed: 0, failed: 0, others: 0, in_flight: Vec::new(), verbose }
     }
 
     /// Shows what an event means.
@@ -57,10 +59,10 @@ impl<'a> Progress<'a> {
                 if let Some(position) = self.in_flight.iter().position(|other| *other == id) {
                     self.in_flight.remove(position);
                 }
-                if result.outcome == Outcome::Passed {
-                    self.passed += 1;
-                } else {
-                    self.failed += 1;
+                match result.outcome {
+                    Outcome::Passed => self.passed += 1,
+                    Outcome::Failed => self.failed += 1,
+                    Outcome::Errored | Outcome::Skipped => self.others += 1,
                 }
                 // What was not run is told once, with the reason, at the end.
                 if matches!(self.how, How::Lines) && result.outcome != Outcome::Skipped {
@@ -95,15 +97,16 @@ impl<'a> Progress<'a> {
             | Payload::RunFinished(_) => return,
         }
         if let How::Bar(bar) = &self.how {
-            let counts = format!("{} passed, {} failed", self.passed, self.failed);
+            let others = if self.others > 0 { format!(", {} without a verdict", self.others) } else { String::new() };
+            let counts = format!("{} passed, {} failed{others}", self.passed, self.failed);
             let (_rows, columns) = Term::stderr().size();
             let room = usize::from(columns).saturating_sub(38 + counts.len());
             bar.set_message(format!("{counts}  {}", fit(&self.in_flight.join(" "), room)));
         }
     }
 
-    /// Shows a case that did not pass as soon as that is known: a run may take hours. Where nobody watches a bar, its line is there,
-    /// and the summary tells the rest.
+    /// Shows a case that did not pass as soon as that is known: a run may take hours. Where nobody watches a bar, its
+    /// line is there, and the summary tells the rest.
     pub(super) fn show(&self, shown: &Shown) {
         if let How::Bar(bar) = &self.how
             && matches!(shown.outcome(), Outcome::Failed | Outcome::Errored)

@@ -1,17 +1,19 @@
 //! `forgectl regrade`: changed assertions on what was recorded, without calling anybody.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{RunArgs, read_run, run};
 use crate::cli::client::Client;
-use crate::cli::{CliError, Exit, named, note};
+use crate::cli::{CliError, Exit, named, note, settings};
 use crate::wire::control as pb;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RegradeArgs {
-    /// The run whose recorded answers are judged: the beginning of its id, last, last~1, last:SUITE, or a label such as branch=main
+    /// The run whose recorded answers are judged: the beginning of its id, last, last~1, last:SUITE, or a label such as
+    /// branch=main
     #[arg(value_name = "RUN")]
     run_id: String,
 
@@ -58,13 +60,22 @@ pub(in crate::cli) async fn regrade(daemon: Option<String>, args: RegradeArgs) -
         let when = recorded.created_at.strftime("%Y-%m-%d %H:%M");
         note(&format!("judging what was recorded in run {} ({when}); no agent is called", recorded.run_id));
     }
+    // Of the settings those that say what is judged with, and where results are.
+    let set = settings::complete(&["forgectl", "run"].map(OsString::from))?.args;
     let again = RunArgs {
         replay: Some(recorded.run_id.clone()),
         validators: args.validators,
         strict: args.strict,
         all_assertions: args.all_assertions,
         parallel: Some(args.parallel),
-        output_dir: args.output_dir,
+        output_dir: args.output_dir.or(set.output_dir),
+        seed_manifest: set.seed_manifest,
+        registry: set.registry,
+        baseline: set.baseline,
+        undecided: set.undecided,
+        trace_url: set.trace_url,
+        settings: set.settings,
+        origins: set.origins,
         output: args.output,
         quiet: args.quiet,
         ..RunArgs::like(args.suites, recorded)

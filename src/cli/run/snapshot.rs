@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunArgs;
 use crate::cli::{CliError, Exit};
+use crate::peer::target::without_user;
 use crate::sidecar::http::address::{HttpUrl, RequestHeader};
 use crate::sidecar::http::client::{ClientError, HttpClient};
 use crate::suite;
@@ -30,7 +31,10 @@ const MAX_BYTES: usize = 64 << 20;
 /// When the capture fails; then no case runs.
 pub(super) async fn capture(args: &RunArgs) -> Result<Option<(PathBuf, Vec<u8>)>, CliError> {
     if !args.snapshot_header.is_empty() && args.snapshot_url.is_none() {
-        return Err(CliError::new(Exit::Usage, "--snapshot-header goes with --snapshot-url, and there is none"));
+        return Err(CliError::new(
+            Exit::Usage,
+            format!("{} goes with --snapshot-url, and there is none", args.said("snapshot_header")),
+        ));
     }
     let (name, bytes) = match (&args.snapshot, &args.snapshot_command, &args.snapshot_url) {
         (None, None, None) => return Ok(None),
@@ -55,9 +59,9 @@ fn failed(args: &RunArgs, why: &str) -> CliError {
 }
 
 async fn get(url: &str, headers: &[RequestHeader]) -> Result<Vec<u8>, CliError> {
-    let target: HttpUrl = url
-        .parse()
-        .map_err(|error| CliError::new(Exit::Usage, format!("{url:?} is no address of a snapshot: {error}")))?;
+    let target: HttpUrl = url.parse().map_err(|error| {
+        CliError::new(Exit::Usage, format!("{:?} is no address of a snapshot: {error}", without_user(url)))
+    })?;
     let failed = |why: String| CliError::new(Exit::CouldNotRun, format!("the snapshot: {why}"));
     let client = HttpClient::new(target, headers).map_err(|error| match error {
         ClientError::Header(error) => CliError::new(Exit::Usage, error.to_string()),

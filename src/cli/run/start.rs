@@ -17,7 +17,7 @@ use super::RunArgs;
 use super::interrupts::Interrupts;
 use crate::cli::keeper::Kept;
 use crate::cli::{CliError, Exit, note};
-use crate::peer::target::{Target, speaks_http};
+use crate::peer::target::{Target, speaks_http, without_user};
 use crate::sidecar::http::address::HttpUrl;
 
 /// The agent under test where nobody gives it a name.
@@ -90,7 +90,8 @@ fn parse(text: &str) -> (Option<&str>, &str) {
 }
 
 impl Starts {
-    /// Reads what is to be started, and gives each of these agents an address that the run knows. Nothing is started yet.
+    /// Reads what is to be started, and gives each of these agents an address that the run knows. Nothing is started
+    /// yet.
     ///
     /// # Errors
     /// When it cannot be told who is to be started, or an agent is to be started twice.
@@ -123,6 +124,11 @@ impl Starts {
         starts.into_iter().map(|(id, command)| Start::new(args, id, command)).collect::<Result<_, _>>().map(Self)
     }
 
+    /// The names of the agents.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().map(|start| &start.id)
+    }
+
     /// Starts the agents one after the other, and waits until each serves.
     ///
     /// # Errors
@@ -131,6 +137,9 @@ impl Starts {
         let within = args.start_within.as_ref().map_or(WITHIN, |time| time.duration);
         let mut started = Started(Vec::new());
         for start in self.0 {
+            if !args.quiet {
+                note(&format!("starting the agent {:?}: {}", start.id, start.command));
+            }
             let begun = tokio::select! {
                 begun = start.start(within, &mut started) => begun,
                 () = interrupts.first() => Err(CliError::new(Exit::Interrupted, "interrupted while an agent was started")),
@@ -274,8 +283,9 @@ impl Started {
 fn address_of(url: &str) -> Result<Address, CliError> {
     let usage = |error: &dyn std::fmt::Display| CliError::new(Exit::Usage, error.to_string());
     if speaks_http(url) {
-        let url: HttpUrl =
-            url.parse().map_err(|error| usage(&format!("{url:?} is no address of an HTTP endpoint: {error}")))?;
+        let url: HttpUrl = url
+            .parse()
+            .map_err(|error| usage(&format!("{:?} is no address of an HTTP endpoint: {error}", without_user(url))))?;
         return Ok(Address::Http(url.host_and_port()));
     }
     url.parse::<Target>().map(|target| Address::Grpc(target.authority())).map_err(|error| usage(&error))

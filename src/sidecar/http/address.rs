@@ -1,12 +1,16 @@
 //! What people say of an endpoint: its address, and headers whose values stand in the environment.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
+use clap::builder::{TypedValueParser, ValueParserFactory};
+use clap::error::ErrorKind;
 use reqwest::Url;
 use reqwest::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
-use super::environment::{EnvironmentError, is_variable, with_environment};
+use super::environment::{EnvironmentError, is_variable, variables, with_environment};
 use crate::peer::target::speaks_http;
 
 /// An address that starts with `http://` or `https://`.
@@ -153,6 +157,14 @@ impl RequestHeader {
         &self.name
     }
 
+    /// The name, and the variables that the value takes: all of a header that others may see.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let variables = variables(&self.value);
+        let from = if variables.is_empty() { "…".to_owned() } else { variables.join(" ") };
+        format!("{}: {from}", self.name)
+    }
+
     /// The value with what stands in the environment, and what came from there.
     pub(super) fn value(&self) -> Result<(HeaderValue, Vec<String>), HeaderError> {
         let (text, secrets) =
@@ -160,6 +172,39 @@ impl RequestHeader {
         let mut value = HeaderValue::from_str(&text).map_err(|_| HeaderError::Value(self.name.clone()))?;
         value.set_sensitive(!secrets.is_empty());
         Ok((value, secrets))
+    }
+}
+
+/// Reads what is typed without repeating what is refused: it may hold a secret, and what clap says begins with it.
+#[derive(Debug, Clone)]
+pub struct Unrepeated<T>(PhantomData<fn() -> T>);
+
+impl<T> Unrepeated<T> {
+    pub(super) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> TypedValueParser for Unrepeated<T>
+where
+    T: FromStr<Err: fmt::Display> + Clone + Send + Sync + 'static,
+{
+    type Value = T;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        let text = value.to_str().ok_or_else(|| "it is no text".to_owned());
+        text.and_then(|text| text.parse().map_err(|error: T::Err| error.to_string())).map_err(|why| {
+            let flag = arg.map(|arg| format!(" for '{arg}'")).unwrap_or_default();
+            command.clone().error(ErrorKind::ValueValidation, format!("invalid value{flag}: {why}"))
+        })
+    }
+}
+
+impl ValueParserFactory for RequestHeader {
+    type Parser = Unrepeated<Self>;
+
+    fn value_parser() -> Unrepeated<Self> {
+        Unrepeated::new()
     }
 }
 

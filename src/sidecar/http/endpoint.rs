@@ -4,9 +4,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::ValueParserFactory;
 use reqwest::header::{HeaderName, HeaderValue};
 
-use super::address::{HttpUrl, RequestHeader};
+use super::address::{HttpUrl, RequestHeader, Unrepeated};
 use super::anthropic_messages::{VERSION, VERSION_HEADER};
 use super::client::{ClientError, HttpClient};
 use super::fields::Fields;
@@ -22,7 +23,9 @@ const HEADING: &str = "HTTP endpoints";
 /// How an endpoint is spoken to.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Endpoint {
-    /// The API that the endpoint speaks: plain, openai-chat, openai-responses or anthropic-messages [default: plain]
+    /// The API that the endpoint speaks, such as openai-chat
+    ///
+    /// plain, openai-chat, openai-responses or anthropic-messages. [default: plain]
     #[arg(long, value_enum, value_name = "API", hide_possible_values = true, help_heading = HEADING)]
     pub preset: Option<Preset>,
     /// The model to ask the endpoint for
@@ -31,12 +34,15 @@ pub struct Endpoint {
     /// Ask for answers as streams of server-sent events
     #[arg(long, help_heading = HEADING)]
     pub stream: bool,
-    /// What to send besides, as JSON or in a file; {{messages}}, {{message}} and such stand for what the case says,
-    /// and ${VARIABLE} for what stands in the environment
-    #[arg(long, value_name = "JSON|@FILE", help_heading = HEADING)]
+    /// What to send besides, as JSON or in a file
+    ///
+    /// {{messages}}, {{message}} and such stand for what the case says, and ${VARIABLE} for what stands in the
+    /// environment.
+    #[arg(long, value_name = "JSON|@FILE", help_heading = HEADING, hide_short_help = true)]
     pub body: Option<Body>,
-    /// A header to send, such as 'Authorization: Bearer ${CHAT_TOKEN}' or Authorization=CHAT_AUTH: the variable
-    /// stands in the environment; may be given several times
+    /// A header to send, such as 'Authorization: Bearer ${CHAT_TOKEN}'
+    ///
+    /// Or Authorization=CHAT_AUTH. The variable stands in the environment. May be given several times.
     #[arg(long, value_name = "HEADER", help_heading = HEADING)]
     pub header: Vec<RequestHeader>,
     /// Where values stand in what is sent and answered, with the preset plain
@@ -50,6 +56,14 @@ pub struct Endpoint {
 /// A template, written out or in a file.
 #[derive(Debug, Clone)]
 pub struct Body(pub BodyTemplate);
+
+impl ValueParserFactory for Body {
+    type Parser = Unrepeated<Self>;
+
+    fn value_parser() -> Unrepeated<Self> {
+        Unrepeated::new()
+    }
+}
 
 impl FromStr for Body {
     type Err = String;

@@ -24,6 +24,20 @@ pub(super) fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+/// The variables that a text names, as they are written.
+pub(super) fn variables(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let Some(end) = rest[at..].find('}') else { break };
+        if !rest[..at].ends_with('$') {
+            found.push(&rest[at..=at + end]);
+        }
+        rest = &rest[at + end + 1..];
+    }
+    found
+}
+
 /// The text with the values of the variables that it names, and these values, which are secrets.
 pub(super) fn with_environment(text: &str) -> Result<(String, Vec<String>), EnvironmentError> {
     let (mut whole, mut secrets) = (String::with_capacity(text.len()), Vec::new());

@@ -1,10 +1,13 @@
-//! One agent in the settings of a project: its address, and how it is spoken to if that is an HTTP endpoint.
+//! Agents in the settings of a project: their addresses, how they are spoken to if those are HTTP endpoints, and what
+//! starts them.
 
-use std::path::Path;
 use std::time::Duration;
 
+use super::{Settings, table};
+use crate::cli::run::{NamedEndpoint, RunArgs};
 use crate::cli::{CliError, Exit};
 use crate::json::{Json, Value};
+use crate::peer::target::{Target, speaks_http};
 use crate::sidecar::http::address::RequestHeader;
 use crate::sidecar::http::endpoint::{Body, Endpoint};
 use crate::sidecar::http::field::FieldPath;
@@ -14,6 +17,8 @@ use crate::sidecar::http::template::BodyTemplate;
 use crate::suite::error::meant_or_all;
 use crate::suite::timeout::MAX_TIMEOUT;
 
+/// The setting that names the agent to test.
+const AGENT: &str = "agentEndpoint";
 /// What can be said of an agent.
 const KEYS: &[&str] = &["url", "preset", "model", "stream", "headers", "body", "fields", "timeoutMs", "start"];
 /// Where values stand in what is sent and answered; the names of the options without `-field`.
@@ -35,31 +40,77 @@ const FIELDS: &[&str] = &[
 
 /// What the settings say of an agent.
 #[derive(Debug, Default)]
-pub(super) struct SettingsAgent {
+struct SettingsAgent {
     /// Its address.
-    pub(super) url: Option<String>,
+    url: Option<String>,
     /// How it is spoken to if that is an HTTP endpoint.
-    pub(super) endpoint: Endpoint,
+    endpoint: Endpoint,
     /// The command that starts it.
-    pub(super) start: Option<String>,
+    start: Option<String>,
 }
 
 /// Where an agent stands.
-pub(super) struct SettingsPlace<'a> {
-    /// The file with the settings.
-    pub(super) file: &'a Path,
-    /// Its folder, to which paths are relative.
-    pub(super) folder: &'a Path,
+struct SettingsPlace<'a> {
+    settings: &'a Settings,
     /// The name of the agent.
-    pub(super) id: &'a str,
+    id: &'a str,
+}
+
+/// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the project. In place of an
+/// address there may be an object with all that is to be said of an agent. Those that are typed win.
+///
+/// # Errors
+/// What is wrong with an agent, with file, line and name.
+pub(super) fn fill(settings: &Settings, args: &mut RunArgs) -> Result<(), CliError> {
+    let Some(agents) = settings.get(table::AGENTS) else { return Ok(()) };
+    let hint = "as in {\"expense.user\": \"grpc://127.0.0.1:50053\"}";
+    if !matches!(agents.value, Value::Object(_)) {
+        return Err(settings.wrong_kind(table::AGENTS, agents, "an object of names and addresses").hint(hint));
+    }
+    // Whoever names another agent to test has no need of the project's.
+    let project = settings.text(AGENT)?;
+    for (id, json) in agents.members() {
+        let place = SettingsPlace { settings, id };
+        if id.is_empty() {
+            return Err(settings.refuse(table::AGENTS, json, "an agent needs a name").hint(hint));
+        }
+        let SettingsAgent { url, endpoint, start } = match &json.value {
+            Value::Object(_) => place.agent(json)?,
+            Value::String(url) if !url.is_empty() => {
+                SettingsAgent { url: Some(url.clone()), ..SettingsAgent::default() }
+            }
+            _ => return Err(place.wrong_kind(json, "", "an address, or an object").hint(hint)),
+        };
+        let is_http = url.as_deref().is_some_and(speaks_http);
+        if endpoint.is_said() && !is_http {
+            return Err(place.refuse(json, "", "presets and such are for HTTP endpoints, and its address is none"));
+        }
+        if let Some(url) = url.as_deref().filter(|url| !is_http && !url.contains('{')) {
+            url.parse::<Target>().map_err(|error| place.refuse(json, "", &error.to_string()))?;
+        }
+        if args.agent.iter().any(|(known, _)| known == id) {
+            continue;
+        }
+        let is_passed_over = project.as_ref() == Some(id) && args.name.as_ref() != Some(id);
+        let start = start.filter(|_| !is_passed_over);
+        // Without its command nobody knows where it would listen.
+        let url = url.filter(|url| start.is_some() || !url.contains('{'));
+        args.starts_by_settings.extend(start.map(|command| (id.clone(), command)));
+        match url {
+            Some(url) if is_http => {
+                let stands = Some(format!("{}: agents.{id}", settings.place(json)));
+                args.endpoints.push(NamedEndpoint { id: id.clone(), url, endpoint, place: stands });
+            }
+            Some(url) => args.agent.push((id.clone(), url)),
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 impl SettingsPlace<'_> {
     /// Reads an agent that is an object: its address, and how it is spoken to.
-    ///
-    /// # Errors
-    /// What is wrong with it, with file and line.
-    pub(super) fn agent(&self, json: &Json) -> Result<SettingsAgent, CliError> {
+    fn agent(&self, json: &Json) -> Result<SettingsAgent, CliError> {
         self.check_keys(json, "", KEYS)?;
         let url = json.get("url").map(|url| self.text(url, "url")).transpose()?;
         let start = json.get("start").map(|start| self.text(start, "start")).transpose()?;
@@ -108,11 +159,11 @@ impl SettingsPlace<'_> {
 
     /// An object, or the name of a file with one.
     fn body(&self, json: &Json) -> Result<BodyTemplate, CliError> {
-        let place = format!("{}: agents.{}.body", self.file.display(), self.id);
+        let place = format!("{}: agents.{}.body", self.settings.file.display(), self.id);
         let read = match json.as_str() {
             None => BodyTemplate::of(&place, json),
             Some(file) => {
-                let path = self.folder.join(file);
+                let path = self.settings.folder.join(file);
                 let text = std::fs::read_to_string(&path);
                 let text = text
                     .map_err(|error| self.refuse(json, "body", &format!("cannot read {}: {error}", path.display())))?;
@@ -161,13 +212,13 @@ impl SettingsPlace<'_> {
         match json.get(key) {
             None => Ok(&[]),
             Some(object) if matches!(object.value, Value::Object(_)) => Ok(object.members()),
-            Some(other) => Err(self.refuse(other, key, &format!("must be an object, not {}", other.kind()))),
+            Some(other) => Err(self.wrong_kind(other, key, "an object")),
         }
     }
 
     fn text(&self, json: &Json, key: &str) -> Result<String, CliError> {
         let text = json.as_str().filter(|text| !text.is_empty());
-        text.map(str::to_owned).ok_or_else(|| self.refuse(json, key, &format!("must be a text, not {}", json.kind())))
+        text.map(str::to_owned).ok_or_else(|| self.wrong_kind(json, key, "a text"))
     }
 
     fn check_keys(&self, json: &Json, below: &str, known: &[&str]) -> Result<(), CliError> {
@@ -180,10 +231,17 @@ impl SettingsPlace<'_> {
         }
     }
 
+    fn wrong_kind(&self, json: &Json, key: &str, wanted: &str) -> CliError {
+        self.settings.wrong_kind(&self.path(key), json, wanted)
+    }
+
     /// An error about the value at this key; without a key about the agent as a whole.
-    pub(super) fn refuse(&self, json: &Json, key: &str, problem: &str) -> CliError {
+    fn refuse(&self, json: &Json, key: &str, problem: &str) -> CliError {
+        self.settings.refuse(&self.path(key), json, problem)
+    }
+
+    fn path(&self, key: &str) -> String {
         let key = if key.is_empty() { String::new() } else { format!(".{key}") };
-        let place = format!("{}, line {}: agents.{}{key}", self.file.display(), json.line, self.id);
-        CliError::new(Exit::Usage, format!("{place}: {problem}"))
+        format!("agents.{}{key}", self.id)
     }
 }
