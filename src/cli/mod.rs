@@ -201,13 +201,11 @@ async fn act(line: &[OsString], Args { daemon, command }: Args) -> Result<Exit, 
         daemon => daemon.map(url_of),
     };
     match command {
-        Command::Run(_) => {
-            let completed = settings::complete(line)?;
-            if completed.args.config_show {
-                return settings::show(&completed).map(|()| Exit::Passed);
-            }
-            Box::pin(run::run(completed.daemon.map(url_of), completed.args)).await
-        }
+        Command::Run(typed) => match settings::complete(line) {
+            Ok(completed) if completed.args.config_show => settings::show(&completed).map(|()| Exit::Passed),
+            Ok(completed) => Box::pin(run::run(completed.daemon.map(url_of), completed.args)).await,
+            Err(error) => run::tell_of_settings(&error, &typed).and(Err(error)),
+        },
         Command::Regrade(args) => Box::pin(run::regrade::regrade(daemon, *args)).await,
         Command::Diff(args) => diff::diff(daemon, args).await,
         Command::Show(args) => show::show(daemon, args).await,

@@ -61,19 +61,30 @@ const WAIT: Duration = Duration::from_mins(1);
 pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, CliError> {
     let (is_json, has_annotations) = (args.json, tells_github(&args));
     let done = run_as_asked(daemon, args).await;
-    if let Err(error) = &done
-        && !error.is_told
-    {
-        if is_json {
-            let (message, details, hint) = error.parts();
-            let line = stream::error(error.exit.code(), message, details, hint);
-            print(&line.map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?)?;
-        }
-        if has_annotations {
-            github::annotate_error(error);
-        }
+    if let Err(error) = &done {
+        tell_programs(error, is_json, has_annotations)?;
     }
     done
+}
+
+/// Tells of settings that are wrong whoever is told of a run. `typed`: the arguments without them.
+pub(super) fn tell_of_settings(error: &CliError, typed: &RunArgs) -> Result<(), CliError> {
+    tell_programs(error, typed.json, tells_github(typed))
+}
+
+fn tell_programs(error: &CliError, is_json: bool, has_annotations: bool) -> Result<(), CliError> {
+    if error.is_told {
+        return Ok(());
+    }
+    if is_json {
+        let (message, details, hint) = error.parts();
+        let line = stream::error(error.exit.code(), message, details, hint);
+        print(&line.map_err(|error| CliError::new(Exit::CouldNotRun, error.to_string()))?)?;
+    }
+    if has_annotations {
+        github::annotate_error(error);
+    }
+    Ok(())
 }
 
 fn tells_github(args: &RunArgs) -> bool {

@@ -206,6 +206,8 @@ fn settings_are_checked_before_anything_happens() {
     }
     assert_eq!(calls(&place), 0);
     assert!(!place.path().join("started").exists());
+    let json = place.run(&["run", "--json"]);
+    assert!(json.code == Some(2) && json.stdout.contains("forge.config.json, line 4"), "{}", json.stdout);
     // What is not there to be read is told like that, too.
     for (file, why) in [("none.json", "none.json: No such file"), (".", ".: Is a directory")] {
         let ended = place.run(&["run", "--config", file]);
