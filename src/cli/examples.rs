@@ -160,7 +160,7 @@ mod tests {
             assert!(short.lines().count() <= 80, "forgectl {path} -h is no short help");
             let name = format!("{}.txt", format!("forgectl {path}").trim().replace(' ', "-"));
             let text = format!("{}\n\n{}\n\n{}\n", short.trim_end(), "─".repeat(WIDTH), long.trim_end());
-            let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            let text = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n";
             let file = folder.join(&name);
             if std::env::var_os("FORGE_WRITE_GOLDEN").is_some() {
                 std::fs::create_dir_all(&folder).expect("a folder");

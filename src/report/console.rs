@@ -236,7 +236,8 @@ pub fn totals(lines: &[&Line]) -> String {
         (count(|line| line.left_out), "skipped"),
     ];
     let others = others.iter().filter(|(number, _)| *number > 0);
-    let others: String = others.map(|(number, what)| format!(" | {number} {what}")).collect();
+    let others: Vec<String> = others.map(|(number, what)| format!(" | {number} {what}")).collect();
+    let others = others.concat();
     let millis: u64 = lines.iter().map(|line| line.millis).sum();
     let skipped: u32 = lines.iter().map(|line| line.skipped_assertions).sum();
     let cost = lines.iter().filter_map(|line| line.cost).map(Cost::usd).reduce(|sum, cost| sum + cost);

@@ -1,6 +1,7 @@
 //! What people see of a run of 30 cases of which 3 fail: on terminals of 80 and 120 columns, in colour and without, and
 //! in a pipe.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::Path;
@@ -66,7 +67,7 @@ fn masked(text: &str) -> String {
     let masked = patterns.iter().fold(text.to_owned(), |text, (pattern, with)| {
         regex::Regex::new(pattern).expect("a pattern").replace_all(&text, *with).into_owned()
     });
-    masked.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    masked.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// Compares with a file, or writes it: `FORGE_WRITE_GOLDEN=1 cargo test --test it -- console`, and look at what
@@ -147,7 +148,7 @@ fn line_of(screen: &vt100::Screen, row: u16, columns: u16) -> String {
         };
         // Blanks have none that anybody sees.
         if look != now && !cell.contents().trim().is_empty() {
-            line.push_str(&if look.is_empty() { "{/}".to_owned() } else { format!("{{{look}}}") });
+            let _ = write!(line, "{{{}}}", if look.is_empty() { "/" } else { look });
             now = look;
         }
         line.push_str(if cell.has_contents() { cell.contents() } else { " " });
@@ -162,14 +163,14 @@ fn thirty_cases_of_which_three_fail() {
     let (_agent, agent) = place.agent(AGENT);
     place.write("evals/orders.golden.json", &suite());
     let args = ["run", "evals", "-n", &agent];
+    let colours = regex::Regex::new(r"\{[a-z /]+\}").expect("a pattern");
     for columns in [80, 120] {
         let (code, colour) = on_terminal(&place, &args, columns, &[]);
         assert_eq!(code, Some(1), "{colour}");
         check(&format!("{columns}-colour.txt"), &masked(&colour));
         let (code, plain) = on_terminal(&place, &args, columns, &[("NO_COLOR", "1")]);
         assert_eq!(code, Some(1), "{plain}");
-        let without: String =
-            regex::Regex::new(r"\{[a-z /]+\}").expect("a pattern").replace_all(&masked(&colour), "").into_owned();
+        let without = colours.replace_all(&masked(&colour), "").into_owned();
         assert_eq!(masked(&plain), without, "without colour it is the same");
     }
     // A pipe has no columns, and no colours.

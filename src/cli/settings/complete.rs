@@ -299,17 +299,15 @@ fn wrong(error: &clap::Error, value: &str) -> (String, Option<String>) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         return (format!("there is no {value:?}"), meant_or_all(value, &words));
     }
-    match std::error::Error::source(error).map(ToString::to_string) {
-        Some(why) => match why.strip_prefix(&format!("{value} is not in ")).and_then(|range| range.split_once("..=")) {
-            Some((least, most)) => (format!("must be from {least} to {most}, not {value}"), None),
-            None => (why, None),
-        },
+    let Some(why) = std::error::Error::source(error).map(ToString::to_string) else {
         // `error: invalid value for '--header <HEADER>': why`
-        None => {
-            let said = error.to_string();
-            let line = said.lines().next().unwrap_or_default();
-            (line.split_once("': ").map_or(line, |(_, why)| why).to_owned(), None)
-        }
+        let said = error.to_string();
+        let line = said.lines().next().unwrap_or_default();
+        return (line.split_once("': ").map_or(line, |(_, why)| why).to_owned(), None);
+    };
+    match why.strip_prefix(&format!("{value} is not in ")).and_then(|range| range.split_once("..=")) {
+        Some((least, most)) => (format!("must be from {least} to {most}, not {value}"), None),
+        None => (why, None),
     }
 }
 
