@@ -93,7 +93,7 @@ pub(in crate::cli) struct RunArgs {
     /// A name that the daemon, the settings or --agent knows, an address such as grpc://127.0.0.1:50051, or that of an
     /// HTTP endpoint such as http://127.0.0.1:3000/chat.
     #[arg(short, long, value_name = "AGENT", env = "FORGE_AGENT", hide_env_values = true, help_heading = AGENTS)]
-    pub(super) name: Option<String>,
+    pub(in crate::cli) name: Option<String>,
 
     /// Start the agent for this run, and end it with it
     ///
