@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed=.git/HEAD");
     }
     let mut files = Vec::new();
-    for package in ["forge/agent/v1", "forge/control/v1"] {
+    for package in ["forge/agent/v1", "forge/attach/v1", "forge/control/v1"] {
         for entry in fs::read_dir(Path::new("proto").join(package))? {
             files.push(format!("{package}/{}", entry?.file_name().to_string_lossy()));
         }
@@ -31,6 +31,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.enable_type_names();
     // Events are passed on to watchers as they lie in the log.
     config.extern_path(".forge.control.v1.WatchRunResponse", "crate::wire::watch::WatchRunResponse");
+    // Messages of calls are passed on as they come.
+    for message in ["OpenCall", "SendFrame", "Reply"] {
+        config.extern_path(format!(".forge.attach.v1.{message}"), format!("crate::wire::attach::{message}"));
+    }
     tonic_prost_build::configure()
         .codec_path("crate::wire::bounded::BoundedCodec")
         .compile_fds_with_config(descriptors, config)?;

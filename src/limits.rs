@@ -56,6 +56,10 @@ limits! {
         "time that nothing is said on a connection, or nothing taken",
         "clients of HTTP/2 are asked every 30 s whether they are there, and answer",
         "it is closed";
+    ATTACHED: usize = 300, count;
+        "processes that attach agents",
+        "each keeps a connection open, and others need some, too",
+        "the further one is refused with RESOURCE_EXHAUSTED";
     STREAMS: u32 = 200, count;
         "requests at the same time on one connection",
         "a client that watches many runs needs one each",

@@ -98,7 +98,7 @@ impl Client {
                 .hint("start one with `forge-daemon`, or run without one: --daemon-free, and neither --daemon nor FORGE_DAEMON nor `daemon` in forge.config.json")
         };
         let endpoint = endpoint(authority).map_err(|error| unreachable(error.to_string()))?;
-        let channel = CheckedChannel::from(endpoint.connect_timeout(PATIENCE).connect_lazy());
+        let channel = CheckedChannel::new(endpoint.connect_timeout(PATIENCE).connect_lazy());
         let mut info = InfoServiceClient::new(channel.clone());
         let asked = tokio::time::timeout(PATIENCE, info.get_info(GetInfoRequest {})).await;
         let info = match asked {

@@ -5,6 +5,7 @@
 
 mod agents;
 mod artifact;
+mod attach;
 pub mod config;
 mod create;
 mod door;
@@ -39,6 +40,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::limits::STREAMS;
+use crate::peer::attach::MAX_FRAME_BYTES;
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::run::pulse;
 use crate::store::bundles::{self, Bundles, BundlesError};
@@ -48,6 +50,7 @@ use crate::telemetry::connect::{Exporters, TelemetryError};
 use crate::telemetry::export::Exporter;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::resource;
+use crate::wire::attach::attach_service_server::{AttachServiceServer, SERVICE_NAME as ATTACH_SERVICE};
 use crate::wire::control::agent_registry_service_server::{
     AgentRegistryServiceServer, SERVICE_NAME as AGENT_REGISTRY_SERVICE,
 };
@@ -158,14 +161,24 @@ impl Daemon {
         let Self { manager, directory, hosts, drain, on_restart, lock } = self;
         manager.take_up(on_restart).await.map_err(|error| manager.store().lost().unwrap_or(error))?;
         let (health, health_service) = tonic_health::server::health_reporter();
-        let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE];
+        let services = ["", RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE, ATTACH_SERVICE];
         for service in services {
             health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
         }
         // All that is added to the routes below.
-        let served =
-            [RUN_SERVICE, INFO_SERVICE, AGENT_REGISTRY_SERVICE, TRACE_SERVICE, HEALTH, REFLECTION, REFLECTION_ALPHA];
+        let served = [
+            RUN_SERVICE,
+            INFO_SERVICE,
+            AGENT_REGISTRY_SERVICE,
+            ATTACH_SERVICE,
+            TRACE_SERVICE,
+            HEALTH,
+            REFLECTION,
+            REFLECTION_ALPHA,
+        ];
         let closed = CancellationToken::new();
+        let attach = attach::Attach::new(Arc::clone(&directory));
+        let attached = attach.clone();
         let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
             .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)
             .accept_compressed(CompressionEncoding::Gzip);
@@ -179,6 +192,7 @@ impl Daemon {
                 RunServiceServer::new(runs::Runs::new(Arc::clone(&manager)))
                     .max_decoding_message_size(info::MAX_MESSAGE_BYTES),
             )
+            .add_service(AttachServiceServer::new(attach).max_decoding_message_size(MAX_FRAME_BYTES))
             .add_service(AgentRegistryServiceServer::new(agents::Agents::new(directory, Arc::clone(manager.store()))));
         let guard = http::Guard { intake: Intake::default(), hosts };
         let guard = axum::middleware::from_fn_with_state(Arc::new(guard), http::guard);
@@ -200,6 +214,8 @@ impl Daemon {
                 // Whoever waited for one of these runs now fetches what came of it.
                 tokio::time::sleep(LINGER).await;
             }
+            // Agents come back to whoever listens here next.
+            attached.stop().await;
             closed.cancel();
             // Watchers got their last event; whoever does not read it is not waited for.
             tokio::time::sleep(CLOSING).await;

@@ -155,7 +155,7 @@ pub fn of_directory(error: &DirectoryError) -> Status {
         DirectoryError::Unknown { .. } => Code::NotFound,
         DirectoryError::Address(_) | DirectoryError::Dial { .. } | DirectoryError::BadName(_) => Code::InvalidArgument,
         DirectoryError::NotAllowed { .. } => Code::PermissionDenied,
-        DirectoryError::Configured(_) => Code::FailedPrecondition,
+        DirectoryError::Configured(_) | DirectoryError::Attached(_) => Code::FailedPrecondition,
         DirectoryError::Full => Code::ResourceExhausted,
     };
     with_reason(code, AGENT_INVALID, chain(error))

@@ -3,6 +3,7 @@
 //! When a call may be repeated is decided in [`super::status`], and what it is made of in [`super::call`]. Answers
 //! are not accepted compressed: a small frame must not become a large one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +11,7 @@ use tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
+use super::attach::{AttachedChannel, Hub};
 use super::backoff::Backoff;
 use super::status::{connection_trouble, find, speaks_no_grpc, trouble_beyond};
 use super::target::{Target, speaks_http};
@@ -45,6 +47,8 @@ pub struct Agent {
     /// Where it listens, for people.
     pub url: String,
     channel: CheckedChannel,
+    /// Where its instances are attached, if they are: they share the calls.
+    hub: Option<Arc<Hub>>,
 }
 
 /// Why an agent could not be asked to describe itself.
@@ -97,7 +101,7 @@ impl Agent {
         let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
         // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
         let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
-        Ok(Self { name: name.to_owned(), url, channel: endpoint.connect_lazy().into() })
+        Ok(Self { name: name.to_owned(), url, channel: CheckedChannel::new(endpoint.connect_lazy()), hub: None })
     }
 
     /// An agent that is only a name: nothing can be called there.
@@ -106,14 +110,26 @@ impl Agent {
         Self {
             name: name.to_owned(),
             url: name.to_owned(),
-            channel: Endpoint::from_static("http://[::]:0").connect_lazy().into(),
+            channel: CheckedChannel::new(Endpoint::from_static("http://[::]:0").connect_lazy()),
+            hub: None,
         }
     }
 
     /// An agent behind a channel that is there already, such as an in-memory pipe.
     #[must_use]
     pub fn over(name: &str, url: &str, channel: Channel) -> Self {
-        Self { name: name.to_owned(), url: url.to_owned(), channel: channel.into() }
+        Self { name: name.to_owned(), url: url.to_owned(), channel: CheckedChannel::new(channel), hub: None }
+    }
+
+    /// An agent whose instances dial us, whether one is attached now or not.
+    #[must_use]
+    pub fn attached(name: &str, hub: &Arc<Hub>) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: format!("attached:{name}"),
+            channel: CheckedChannel::new(AttachedChannel::new(Arc::clone(hub), name)),
+            hub: Some(Arc::clone(hub)),
+        }
     }
 
     /// The connection, for the other services that an agent may serve.
@@ -191,6 +207,10 @@ impl Agent {
         }
         if let Some(capability) = description.required_host_capabilities.first() {
             return Err(incompatible(format!("it requires {capability:?}, which this daemon does not have")));
+        }
+        if let Some(hub) = &self.hub {
+            // One instance answered, and all of them take calls.
+            description.max_concurrent_invocations = u32::try_from(hub.slots(&self.name)).ok();
         }
         Ok((description, undeclared))
     }

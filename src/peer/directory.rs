@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Agent;
+use super::attach::{Hub, is_name};
 use super::target::{AllowedTargets, Target, TargetError};
 use crate::conversation::Description;
 use crate::limits::{DESCRIPTIONS_BYTES, LIST_BYTES};
@@ -20,6 +21,7 @@ const MAX_AGENTS: usize = 1_000;
 pub struct Directory {
     allowed: AllowedTargets,
     agents: Mutex<BTreeMap<String, Known>>,
+    attached: Arc<Hub>,
 }
 
 /// An agent in the directory. Clones share its description.
@@ -86,6 +88,9 @@ pub enum DirectoryError {
     /// The agent stands in the daemon's configuration.
     #[error("{0:?} stands in the daemon's configuration and can only be changed there")]
     Configured(String),
+    /// Agents of that name dialled us.
+    #[error("{0:?} is attached, and needs no address")]
+    Attached(String),
     /// Too many agents.
     #[error("{MAX_AGENTS} agents are registered, which is the most there can be")]
     Full,
@@ -105,7 +110,7 @@ impl Directory {
         for (name, url) in configured {
             agents.insert(name.clone(), Known { configured: true, ..known(name, &url.parse()?, Vec::new())? });
         }
-        Ok(Self { allowed, agents: Mutex::new(agents) })
+        Ok(Self { allowed, agents: Mutex::new(agents), attached: Arc::default() })
     }
 
     /// Adds an agent, or replaces one that a client added.
@@ -115,6 +120,9 @@ impl Directory {
     pub fn register(&self, name: &str, url: &str, labels: Vec<(String, String)>) -> Result<Known, DirectoryError> {
         let target = self.allowed_target(url)?;
         let entry = known(name, &target, labels)?;
+        if self.attached.is_attached(name) {
+            return Err(DirectoryError::Attached(name.to_owned()));
+        }
         let mut agents = self.lock();
         match agents.get(name) {
             Some(existing) if existing.configured => return Err(DirectoryError::Configured(name.to_owned())),
@@ -131,7 +139,7 @@ impl Directory {
     pub fn remove(&self, name: &str) -> Result<(), DirectoryError> {
         let mut agents = self.lock();
         match agents.get(name) {
-            None => Err(unknown(name, &agents)),
+            None => Err(unknown(name, &agents, &self.attached)),
             Some(existing) if existing.configured => Err(DirectoryError::Configured(name.to_owned())),
             Some(_) => {
                 agents.remove(name);
@@ -165,7 +173,25 @@ impl Directory {
             return Agent::at(name, &target).map_err(|source| DirectoryError::Dial { url: url.clone(), source });
         }
         let agents = self.lock();
-        agents.get(name).map(|known| known.agent.clone()).ok_or_else(|| unknown(name, &agents))
+        if let Some(known) = agents.get(name) {
+            return Ok(known.agent.clone());
+        }
+        if self.attached.knows(name) {
+            return Ok(Agent::attached(name, &self.attached));
+        }
+        Err(unknown(name, &agents, &self.attached))
+    }
+
+    /// The agents that dialled us.
+    #[must_use]
+    pub const fn attached(&self) -> &Arc<Hub> {
+        &self.attached
+    }
+
+    /// Whether an agent of that name has an address here.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.lock().contains_key(name)
     }
 
     /// Keeps what came of asking an agent to describe itself. When the descriptions of all agents take more than
@@ -196,7 +222,7 @@ impl Directory {
     /// When there is none of that name.
     pub fn get(&self, name: &str) -> Result<Known, DirectoryError> {
         let agents = self.lock();
-        agents.get(name).cloned().ok_or_else(|| unknown(name, &agents))
+        agents.get(name).cloned().ok_or_else(|| unknown(name, &agents, &self.attached))
     }
 
     fn allowed_target(&self, url: &str) -> Result<Target, DirectoryError> {
@@ -211,8 +237,7 @@ impl Directory {
 }
 
 fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<Known, DirectoryError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || name.len() > 200 || !name.chars().all(is_plain) {
+    if !is_name(name) {
         return Err(DirectoryError::BadName(name.to_owned()));
     }
     let url = target.to_string();
@@ -220,6 +245,8 @@ fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<K
     Ok(Known { agent, configured: false, description: None, healthy: false, last_seen: None, labels, described: 0 })
 }
 
-fn unknown(name: &str, agents: &BTreeMap<String, Known>) -> DirectoryError {
-    DirectoryError::Unknown { name: name.to_owned(), known: agents.keys().take(20).cloned().collect() }
+fn unknown(name: &str, agents: &BTreeMap<String, Known>, attached: &Hub) -> DirectoryError {
+    let mut known: Vec<String> = agents.keys().cloned().chain(attached.names()).take(20).collect();
+    known.sort();
+    DirectoryError::Unknown { name: name.to_owned(), known }
 }

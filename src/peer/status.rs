@@ -10,6 +10,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::agent::MAX_HEADER_BYTES;
+use super::attach::AttachError;
 use crate::conversation::Failure;
 use crate::text::deepest;
 use crate::wire::bounded::Unread;
@@ -165,12 +166,16 @@ pub(super) fn speaks_no_grpc(status: &Status) -> bool {
 
 /// Whether a call certainly did not reach the other side, however it was made: nobody listens there, or it was
 /// refused unread.
-pub(super) fn was_not_delivered(status: &Status) -> bool {
+#[must_use]
+pub fn was_not_delivered(status: &Status) -> bool {
     let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
     was_never_processed(status) || find::<std::io::Error>(status).is_some_and(refused)
 }
 
 fn was_never_processed(status: &Status) -> bool {
+    if let Some(error) = find::<AttachError>(status) {
+        return matches!(error, AttachError::NotAttached(_) | AttachError::NotTaken);
+    }
     find::<h2::Error>(status).is_some_and(|error| {
         error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
     })

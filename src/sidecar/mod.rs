@@ -18,12 +18,17 @@ use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::peer::agent::endpoint;
+use crate::peer::target::Target;
+
+use self::attach::News;
 use self::http::address::HttpUrl;
 use self::http::client::ClientError;
 use self::http::endpoint::{Endpoint, EndpointError};
 use self::http::fields::Fields;
 
 mod agent;
+pub mod attach;
 pub mod call_log;
 mod connection;
 mod ears;
@@ -84,6 +89,12 @@ pub struct Listen {
     /// Allow an address that other machines can reach; nothing is encrypted and anybody may call
     #[arg(long)]
     pub insecure: bool,
+    /// Do not listen: attach to the daemon at this address and serve its calls over that connection
+    #[arg(long, value_name = "URL", value_parser = Target::of_daemon, conflicts_with = "listen")]
+    pub attach: Option<Target>,
+    /// Name by which runs find the attached agent [default: the id on its card]
+    #[arg(long = "id", value_name = "ID", requires = "attach")]
+    pub ids: Vec<String>,
 }
 
 /// The arguments of `forge-sidecar http`.
@@ -208,6 +219,9 @@ pub enum SidecarError {
     /// The system has no certificates.
     #[error(transparent)]
     Client(ClientError),
+    /// It is not attached.
+    #[error(transparent)]
+    Attach(#[from] attach::AttachError),
     /// Serving ended.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -222,7 +236,12 @@ impl SidecarError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::NotLoopback(_) | Self::Scripts(_) | Self::Log { .. } | Self::Usage(_) => 2,
-            Self::Listen { .. } | Self::Signals(_) | Self::Client(_) | Self::Serve(_) | Self::ServeHttp(_) => 3,
+            Self::Listen { .. }
+            | Self::Signals(_)
+            | Self::Client(_)
+            | Self::Attach(_)
+            | Self::Serve(_)
+            | Self::ServeHttp(_) => 3,
         }
     }
 }
@@ -246,8 +265,10 @@ async fn run_script(args: Script) -> Result<(), SidecarError> {
             .map_err(|source| SidecarError::Log { path: path.display().to_string(), source })?,
         None => call_log::CallLog::default(),
     };
-    let (listener, shutdown) = args.listen.open()?;
-    Ok(server::serve(listener, scripts, log, shutdown).await?)
+    let (listener, leave) = args.listen.open()?;
+    let shutdown = CancellationToken::new();
+    let serve = async { Ok(server::serve(listener.socket, scripts, log, shutdown.cancelled()).await?) };
+    args.listen.serve(listener.address, leave, &shutdown, serve).await
 }
 
 async fn run_http(args: Http) -> Result<(), SidecarError> {
@@ -264,18 +285,16 @@ async fn run_http(args: Http) -> Result<(), SidecarError> {
     if let Some(agent_id) = args.agent_id {
         adapter.agent_id = agent_id;
     }
-    let (listener, signals) = args.listen.open()?;
+    let (listener, leave) = args.listen.open()?;
     let shutdown = CancellationToken::new();
-    let serve = http::serve(listener, adapter, shutdown.clone());
-    let stop = async {
-        signals.await;
-        shutdown.cancel();
-        std::future::pending().await
-    };
-    tokio::select! {
-        served = serve => Ok(served?),
-        never = stop => never,
-    }
+    let serve = async { Ok(http::serve(listener.socket, adapter, shutdown.clone()).await?) };
+    args.listen.serve(listener.address, leave, &shutdown, serve).await
+}
+
+/// Where calls come from.
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
 }
 
 impl Listen {
@@ -284,17 +303,62 @@ impl Listen {
         if is_open { Err(SidecarError::NotLoopback(self.listen)) } else { Ok(()) }
     }
 
-    /// Listens, says so, and gives what ends at the first signal.
-    fn open(&self) -> Result<(TcpListener, impl Future<Output = ()>), SidecarError> {
+    /// Listens, says so unless nobody else shall call, and gives what ends at the first signal.
+    fn open(&self) -> Result<(Listener, impl Future<Output = ()> + use<>), SidecarError> {
         let could_not_listen = |source| SidecarError::Listen { address: self.listen, source };
-        let listener = server::listen(self.listen).map_err(could_not_listen)?;
-        let address = listener.local_addr().map_err(could_not_listen)?;
-        let shutdown = signals().map_err(SidecarError::Signals)?;
-        // Whoever started us may not want to read it.
-        let mut stdout = io::stdout().lock();
-        let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());
-        Ok((listener, shutdown))
+        let socket = server::listen(self.listen).map_err(could_not_listen)?;
+        let address = socket.local_addr().map_err(could_not_listen)?;
+        let leave = signals().map_err(SidecarError::Signals)?;
+        if self.attach.is_none() {
+            say(&format!("listening on {address}"));
+        }
+        Ok((Listener { socket, address }, leave))
     }
+
+    /// Serves until `leave` is there, and attaches what is served meanwhile if that is wanted.
+    async fn serve(
+        &self,
+        address: SocketAddr,
+        leave: impl Future<Output = ()>,
+        shutdown: &CancellationToken,
+        serve: impl Future<Output = Result<(), SidecarError>>,
+    ) -> Result<(), SidecarError> {
+        let leaving = CancellationToken::new();
+        let stop = async {
+            leave.await;
+            leaving.cancel();
+            if self.attach.is_none() {
+                shutdown.cancel();
+            }
+            std::future::pending().await
+        };
+        let attached = async {
+            let Some(daemon) = &self.attach else { return std::future::pending().await };
+            let agent = endpoint(&address.to_string()).map_err(attach::AttachError::Dial)?.connect_lazy();
+            let names = if self.ids.is_empty() { String::new() } else { format!(" as {}", self.ids.join(", ")) };
+            let tell = |news| match news {
+                News::Attached => say(&format!("attached to {}{names}", daemon.authority())),
+                News::Away(why, pause) => {
+                    let line = format!("not attached, trying again in {} ms: {why}", pause.as_millis());
+                    let _ = writeln!(io::stderr(), "forge-sidecar: {}", crate::text::printable(&line));
+                }
+            };
+            attach::attach(daemon, &self.ids, agent, leaving.clone(), tell).await?;
+            shutdown.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            served = serve => served,
+            never = stop => never,
+            attached = attached => attached,
+        }
+    }
+}
+
+/// A line on stdout. Whoever started us may not want to read it.
+fn say(line: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// Reads all scripts; if anything is wrong with any of them, says everything.

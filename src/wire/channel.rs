@@ -11,15 +11,14 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures_util::TryFutureExt as _;
-use futures_util::future::MapOk;
+use futures_util::future::{BoxFuture, MapOk};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::MapFrame;
 use tonic::body::Body;
-use tonic::transport::Channel;
-use tonic::transport::channel::ResponseFuture;
-use tower::Service;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service};
 
 /// Where a status travels, and its details.
 const STATUS: &str = "grpc-status";
@@ -35,13 +34,21 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A channel whose answers are checked. As cheap to clone as the one inside.
+/// A channel whose answers are checked, whatever carries them. As cheap to clone as the one inside.
 #[derive(Debug, Clone)]
-pub struct CheckedChannel(Channel);
+pub struct CheckedChannel(BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>);
 
-impl From<Channel> for CheckedChannel {
-    fn from(channel: Channel) -> Self {
-        Self(channel)
+impl CheckedChannel {
+    /// Calls by way of `channel`.
+    pub fn new<S>(channel: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError>, Future: Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self(BoxCloneSyncService::new(tower::util::MapErr::new(channel, Into::into as fn(S::Error) -> BoxError)))
     }
 }
 
@@ -50,8 +57,8 @@ type Checked = Response<MapFrame<Body, fn(Frame<Bytes>) -> Frame<Bytes>>>;
 
 impl Service<Request<Body>> for CheckedChannel {
     type Response = Checked;
-    type Error = tonic::transport::Error;
-    type Future = MapOk<ResponseFuture, fn(Response<Body>) -> Checked>;
+    type Error = BoxError;
+    type Future = MapOk<BoxFuture<'static, Result<Response<Body>, BoxError>>, fn(Response<Body>) -> Checked>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(context)

@@ -3,6 +3,7 @@
 //! Nothing outside the edges knows a generated type. Conversions are written by hand, `to_proto` never fails, and
 //! `from_proto` checks everything, because whatever comes from a wire is hostile until checked.
 
+pub mod attach;
 pub mod bounded;
 pub mod call;
 pub mod channel;
@@ -25,6 +26,11 @@ mod generated {
             tonic::include_proto!("forge.agent.v1");
         }
     }
+    pub(super) mod attach {
+        pub(in crate::wire) mod v1 {
+            tonic::include_proto!("forge.attach.v1");
+        }
+    }
     pub(super) mod control {
         pub mod v1 {
             tonic::include_proto!("forge.control.v1");
@@ -41,7 +47,7 @@ pub mod otlp {
 pub use generated::agent::v1 as agent;
 pub use generated::control::v1 as control;
 
-/// The descriptors of both packages with everything they import, for reflection.
+/// The descriptors of all packages with everything they import, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The `.proto` files: path below the import root, text.
