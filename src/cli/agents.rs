@@ -7,6 +7,7 @@ use super::{CliError, Exit, note, print};
 use crate::text::printable;
 use crate::wire::call::description_from_proto;
 use crate::wire::control as pb;
+use crate::wire::run::time_from_proto;
 use crate::wire::value::duration_from_proto;
 
 #[derive(Debug, Subcommand)]
@@ -104,14 +105,47 @@ async fn list(client: &Client) -> Result<Exit, CliError> {
     }
     let width = agents.iter().map(|agent| agent.agent_id.len()).max().unwrap_or(0);
     for agent in agents {
+        let is_attached = !agent.instances.is_empty();
         let state = match (agent.healthy, agent.last_seen) {
+            _ if is_attached => "attached",
+            _ if !agent.detached_because.is_empty() => "detached",
             (true, _) => "answered",
             (false, Some(_)) => "did not answer",
             (false, None) => "not asked yet",
         };
-        print(&format!("{:width$}  {state:<14}  {}\n", printable(&agent.agent_id), printable(&agent.target)))?;
+        let place = match &agent {
+            _ if is_attached => processes(&agent.instances),
+            pb::Agent { detached_because, .. } if !detached_because.is_empty() => detached_because.clone(),
+            agent => agent.target.clone(),
+        };
+        print(&format!("{:width$}  {state:<14}  {}\n", printable(&agent.agent_id), printable(&place)))?;
+        for instance in &agent.instances {
+            print(&format!("{:width$}  {}\n", "", printable(&shown(instance))))?;
+        }
     }
     Ok(Exit::Passed)
+}
+
+/// How many processes serve an agent, and how much they take.
+fn processes(instances: &[pb::AttachedInstance]) -> String {
+    let sum =
+        |of: fn(&pb::AttachedInstance) -> u32| instances.iter().map(|instance| u64::from(of(instance))).sum::<u64>();
+    let (free, slots) = (sum(|instance| instance.free_slots), sum(|instance| instance.slots));
+    let count = instances.len();
+    format!("{count} {}, {free} of {slots} slots free", if count == 1 { "process" } else { "processes" })
+}
+
+/// A process that serves an agent.
+fn shown(instance: &pb::AttachedInstance) -> String {
+    let pb::AttachedInstance { instance_id, address, version, since, slots, free_slots, draining } = instance;
+    let since = time_from_proto(*since, "since").ok().map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
+    let id: String = instance_id.chars().take(8).collect();
+    let version = if version.is_empty() { "-" } else { version };
+    let leaving = if *draining { ", leaving" } else { "" };
+    format!(
+        "{id}  {address}  version {version}  {free_slots}/{slots} free{leaving}  since {}",
+        since.unwrap_or_default()
+    )
 }
 
 async fn ask(client: &Client, id: &str) -> Result<pb::ProbeAgentResponse, CliError> {

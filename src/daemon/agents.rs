@@ -139,13 +139,26 @@ impl AgentRegistryService for Agents {
 }
 
 fn agent_to_proto(known: &Known) -> pb::Agent {
+    let is_attached = known.detached_because.is_some() || !known.instances.is_empty();
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let instances = known.instances.iter().map(|instance| pb::AttachedInstance {
+        instance_id: instance.instance_id.clone(),
+        address: instance.address.clone(),
+        version: instance.version.clone(),
+        since: Some(time_to_proto(instance.since)),
+        slots: number(instance.slots),
+        free_slots: number(instance.free),
+        draining: instance.is_draining,
+    });
     pb::Agent {
         agent_id: known.agent.name.clone(),
-        target: known.agent.url.clone(),
+        target: if is_attached { String::new() } else { known.agent.url.clone() },
         roles: Vec::new(),
         describe: known.description.as_deref().map(description_to_proto),
         healthy: known.healthy,
         last_seen: known.last_seen.map(time_to_proto),
         labels: known.labels.iter().cloned().collect(),
+        instances: instances.collect(),
+        detached_because: known.detached_because.clone().unwrap_or_default(),
     }
 }

@@ -153,7 +153,7 @@ impl Attach {
                 let message = format!("{field}: {agent_id:?} is an agent that the daemon dials; attach under another name, or remove that one with `forgectl agents remove`");
                 return Err(Status::already_exists(message));
             }
-            let description = description_from_proto(describe.unwrap_or_default());
+            let description = Arc::new(description_from_proto(describe.unwrap_or_default()));
             Ok(Offer { agent_id, description })
         });
         offers.collect()

@@ -2,7 +2,7 @@
 //! limited.
 //!
 //! A service reads a request whole before it looks at it, so what comes in slowly, or never comes to its end, would be
-//! held for ever. Two methods take streams of requests, and read each message for itself: of those only the silence is
+//! held for ever. Some methods take streams of requests, and read each message for itself: of those only the silence is
 //! bounded here.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,6 +31,8 @@ use crate::wire::reflection::{REFLECTION, REFLECTION_ALPHA};
 
 /// The method that receives a bundle. It writes each piece to the disk, so its bytes are not counted here.
 const UPLOAD: &str = "/forge.control.v1.RunService/UploadBundle";
+/// The method by which agents attach. What they send is bounded by the credit that they are given.
+const ATTACH: &str = "/forge.attach.v1.AttachService/Attach";
 
 /// Places for requests.
 #[derive(Debug)]
@@ -60,9 +62,9 @@ impl Intake {
         };
         let place = Arc::new(place);
         let path = request.uri().path();
-        let is_upload = path == UPLOAD;
+        let is_bounded = [UPLOAD, ATTACH].contains(&path);
         let service = path.trim_start_matches('/');
-        let is_stream = is_upload || [REFLECTION, REFLECTION_ALPHA].iter().any(|known| service.starts_with(known));
+        let is_stream = is_bounded || [REFLECTION, REFLECTION_ALPHA].iter().any(|known| service.starts_with(known));
         let working = Arc::default();
         let request = request.map(|body| {
             let time = if is_stream { UPLOAD_SILENCE } else { ARRIVAL };
@@ -72,7 +74,7 @@ impl Intake {
                 gone: Box::pin(place.gone().clone().cancelled_owned()),
                 place: Arc::clone(&place),
                 connection,
-                bytes: (!is_upload).then_some(bytes),
+                bytes: (!is_bounded).then_some(bytes),
                 is_stream,
                 working: Arc::clone(&working),
             })

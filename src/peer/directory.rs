@@ -1,6 +1,6 @@
 //! The agents that a daemon knows by name, and how a name of a run becomes an [`Agent`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Agent;
-use super::attach::{Hub, is_name};
+use super::attach::{Hub, Instance, is_name};
 use super::target::{AllowedTargets, Target, TargetError};
 use crate::conversation::Description;
 use crate::limits::{DESCRIPTIONS_BYTES, LIST_BYTES};
@@ -40,6 +40,10 @@ pub struct Known {
     pub last_seen: Option<Timestamp>,
     /// Labels given by whoever registered it.
     pub labels: Vec<(String, String)>,
+    /// The processes that are attached under its name. Empty for one with an address.
+    pub instances: Vec<Instance>,
+    /// Why the last of them went, if none is attached now.
+    pub detached_because: Option<String>,
     /// Bytes that the description takes in memory, about.
     described: usize,
 }
@@ -49,7 +53,13 @@ impl Known {
     #[must_use]
     pub fn weight(&self) -> usize {
         let labels = self.labels.iter().map(|(key, value)| size_of::<(String, String)>() + key.len() + value.len());
-        size_of::<Self>() + self.agent.name.len() + self.agent.url.len() + labels.sum::<usize>() + self.described
+        let instances = self.instances.len() * size_of::<Instance>();
+        size_of::<Self>()
+            + self.agent.name.len()
+            + self.agent.url.len()
+            + labels.sum::<usize>()
+            + self.described
+            + instances
     }
 }
 
@@ -89,7 +99,7 @@ pub enum DirectoryError {
     #[error("{0:?} stands in the daemon's configuration and can only be changed there")]
     Configured(String),
     /// Agents of that name dialled us.
-    #[error("{0:?} is attached, and needs no address")]
+    #[error("{0:?} is attached: it comes and goes by itself")]
     Attached(String),
     /// Too many agents.
     #[error("{MAX_AGENTS} agents are registered, which is the most there can be")]
@@ -139,6 +149,7 @@ impl Directory {
     pub fn remove(&self, name: &str) -> Result<(), DirectoryError> {
         let mut agents = self.lock();
         match agents.get(name) {
+            None if self.attached.is_attached(name) => Err(DirectoryError::Attached(name.to_owned())),
             None => Err(unknown(name, &agents, &self.attached)),
             Some(existing) if existing.configured => Err(DirectoryError::Configured(name.to_owned())),
             Some(_) => {
@@ -153,14 +164,20 @@ impl Directory {
     #[must_use]
     pub fn page(&self, after: &str, most: usize) -> (Vec<Known>, bool) {
         let agents = self.lock();
-        let mut rest = agents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).map(|(_, known)| known);
+        let dialled = agents.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).map(|(name, _)| name.clone());
+        let attached = self.attached.names().into_iter().filter(|name| name.as_str() > after);
+        // No more names than are looked at, each once.
+        let names: BTreeSet<String> = dialled.take(most + 1).chain(attached).collect();
+        let mut names = names.into_iter();
         let (mut page, mut bytes) = (Vec::new(), 0);
         while page.len() < most && bytes <= LIST_BYTES {
-            let Some(known) = rest.next() else { return (page, false) };
+            let Some(name) = names.next() else { return (page, false) };
+            // One that has an address is called there.
+            let known = agents.get(&name).cloned().unwrap_or_else(|| self.attached_one(&name));
             bytes += known.weight();
-            page.push(known.clone());
+            page.push(known);
         }
-        (page, rest.next().is_some())
+        (page, names.next().is_some())
     }
 
     /// The agent of that name: one of the run's own `targets`, else one of the directory.
@@ -222,7 +239,30 @@ impl Directory {
     /// When there is none of that name.
     pub fn get(&self, name: &str) -> Result<Known, DirectoryError> {
         let agents = self.lock();
-        agents.get(name).cloned().ok_or_else(|| unknown(name, &agents, &self.attached))
+        if let Some(known) = agents.get(name) {
+            return Ok(known.clone());
+        }
+        if self.attached.knows(name) {
+            return Ok(self.attached_one(name));
+        }
+        Err(unknown(name, &agents, &self.attached))
+    }
+
+    /// What is known of an agent that is attached, or was.
+    fn attached_one(&self, name: &str) -> Known {
+        let (instances, gone) = self.attached.instances(name);
+        let description = self.attached.description(name);
+        Known {
+            agent: Agent::attached(name, &self.attached),
+            configured: false,
+            described: description.as_deref().map_or(0, Description::weight),
+            healthy: !instances.is_empty(),
+            last_seen: gone.as_ref().map_or_else(|| Some(Timestamp::now()), |(at, _)| Some(*at)),
+            labels: Vec::new(),
+            description,
+            instances,
+            detached_because: gone.map(|(_, why)| why),
+        }
     }
 
     fn allowed_target(&self, url: &str) -> Result<Target, DirectoryError> {
@@ -242,7 +282,17 @@ fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<K
     }
     let url = target.to_string();
     let agent = Agent::at(name, target).map_err(|source| DirectoryError::Dial { url, source })?;
-    Ok(Known { agent, configured: false, description: None, healthy: false, last_seen: None, labels, described: 0 })
+    Ok(Known {
+        agent,
+        configured: false,
+        description: None,
+        healthy: false,
+        last_seen: None,
+        labels,
+        instances: Vec::new(),
+        detached_because: None,
+        described: 0,
+    })
 }
 
 fn unknown(name: &str, agents: &BTreeMap<String, Known>, attached: &Hub) -> DirectoryError {

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time that the agent has to say who it is.
 const DESCRIBE: Duration = Duration::from_secs(10);
 /// Pauses before the stream is opened again: the longest of the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Time that calls have to end when the agent leaves.
 const LEAVING: Duration = Duration::from_secs(30);
@@ -111,7 +111,6 @@ pub async fn attach(
     let endpoint = endpoint(&daemon.authority()).map_err(AttachError::Dial)?.connect_timeout(PATIENCE);
     let mut longest = FIRST_PAUSE;
     loop {
-        let began = Instant::now();
         let opening = async {
             // Nobody is told of an agent that is away.
             while describe(agent.clone()).await.is_err() {
@@ -124,6 +123,8 @@ pub async fn attach(
                 Ok(stream) => {
                     hello.previous_session_id.clone_from(&stream.welcome.session_id);
                     tell(News::Attached);
+                    // It is welcome, whatever happens next.
+                    longest = FIRST_PAUSE;
                     stream.serve(&agent, &leave).await
                 }
                 Err(status) => Some(status),
@@ -134,10 +135,6 @@ pub async fn attach(
         if is_final(&status) {
             let why = format!("{:?}: {}", status.code(), status.message());
             return Err(AttachError::Refused { daemon: daemon.authority(), why });
-        }
-        // One that held for a while begins anew.
-        if began.elapsed() > LONGEST_PAUSE {
-            longest = FIRST_PAUSE;
         }
         let pause = longest.mul_f64(fastrand::f64());
         longest = (longest * 2).min(LONGEST_PAUSE);

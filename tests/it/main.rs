@@ -6,6 +6,7 @@
 //! - `judging`: assertions that take long, and texts that would be long
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
+//! - `attach`: agents that dial the daemon
 //! - `attachments`: files of cases, by a real server and the real client
 //! - `ci`: what CI systems are told, and the action for GitHub
 //! - `answers`: stored answers, and dialogues that become cases
@@ -39,6 +40,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say so at once")]
 
 mod answers;
+mod attach;
 mod attachments;
 mod attempts;
 mod chaos;

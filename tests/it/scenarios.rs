@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::support::data_folder;
 use super::support::expectations::differences;
 use super::support::gaps::Gaps;
-use super::support::observed::{Limits, observe};
+use super::support::observed::{Limits, Way, observe};
 use super::support::scenario::Scenario;
 use super::support::tally::{Item, Kind, Verdict, conclude};
 
@@ -24,11 +24,21 @@ static PROCESSES: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_scenario() {
+    every_scenario_by(Way::Direct);
+}
+
+/// The same cases have the same verdicts when the agent has no port of its own.
+#[test]
+fn every_scenario_with_an_attached_agent() {
+    every_scenario_by(Way::Attached);
+}
+
+fn every_scenario_by(way: Way) {
     use std::io::Write as _;
     let (folder, is_own) = data_folder("FORGE_CASES_DIR", "tests/cases");
     let alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let started = Instant::now();
-    let items = run(&folder, LIMITS);
+    let items = run(&folder, way, LIMITS);
     drop(alone);
     let mut out = std::io::stdout();
     writeln!(out, "\nthe scenarios took {:.1} s", started.elapsed().as_secs_f64()).expect("writing to stdout");
@@ -37,14 +47,14 @@ fn every_scenario() {
 }
 
 /// Runs every scenario in a folder, by name.
-fn run(folder: &Path, limits: Limits) -> Vec<Item> {
+fn run(folder: &Path, way: Way, limits: Limits) -> Vec<Item> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
     folders.sort();
-    folders.iter().map(|folder| run_scenario(folder, limits)).collect()
+    folders.iter().map(|folder| run_scenario(folder, way, limits)).collect()
 }
 
-fn run_scenario(folder: &Path, limits: Limits) -> Item {
+fn run_scenario(folder: &Path, way: Way, limits: Limits) -> Item {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let scenario = match read(folder) {
         Ok(scenario) => scenario,
@@ -56,7 +66,7 @@ fn run_scenario(folder: &Path, limits: Limits) -> Item {
     let mut found = Vec::new();
     for (index, run) in scenario.runs.iter().enumerate() {
         let differences = if run.import.is_empty() {
-            observe(folder, run, limits).map_or_else(|error| vec![error], |seen| differences(&run.expect, &seen))
+            observe(folder, run, way, limits).map_or_else(|error| vec![error], |seen| differences(&run.expect, &seen))
         } else {
             vec!["not supported yet: forgectl import".to_owned()]
         };
@@ -151,7 +161,7 @@ mod runner {
             std::fs::write(some.join(name), text).unwrap();
         }
         let alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
-        let items = run(folder.path(), limits);
+        let items = run(folder.path(), super::Way::Direct, limits);
         drop(alone);
         let mut out = Vec::new();
         let is_well = conclude(KIND, &items, &Gaps::parse(gaps), is_own, &mut out).unwrap();

@@ -10,6 +10,7 @@ use tonic::Status;
 
 use super::session::{Identity, Outgoing, Session, Slot};
 use super::windows::Sizes;
+use crate::conversation::Description;
 use crate::limits::ATTACHED;
 use crate::wire::attach::{AttachResponse, Kind};
 
@@ -163,6 +164,16 @@ impl Hub {
             })
         });
         (instances.collect(), inner.gone.get(name).cloned())
+    }
+
+    /// What the instance that came first says of the agent.
+    #[must_use]
+    pub fn description(&self, name: &str) -> Option<Arc<Description>> {
+        let inner = self.lock();
+        inner.sessions.iter().find_map(|session| {
+            let offer = session.who.offers.get(place(session, name)?)?;
+            Some(Arc::clone(&offer.description))
+        })
     }
 
     /// Invocations that all instances of an agent take at a time.

@@ -49,7 +49,7 @@ pub struct Offer {
     /// The name by which runs find it.
     pub agent_id: String,
     /// What it said about itself.
-    pub description: Description,
+    pub description: Arc<Description>,
 }
 
 impl Offer {
@@ -469,4 +469,93 @@ fn windows_broken(fault: Fault) -> Status {
 fn with_reason(code: Code, reason: &str, message: &str) -> Status {
     let details = ErrorDetails::with_error_info(reason, "forge", HashMap::new());
     Status::with_error_details(code, format!("{reason}: {message}"), details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::attach::Hub;
+
+    /// A session of an agent with two slots, and what is sent to the agent.
+    fn session() -> (Hub, Arc<Session>, mpsc::UnboundedReceiver<Result<AttachResponse, Status>>) {
+        let (hub, (frames, sent)) = (Hub::default(), mpsc::unbounded_channel());
+        let description = Description { max_concurrent_invocations: Some(2), ..Description::default() };
+        let offers = vec![Offer { agent_id: "a".to_owned(), description: Arc::new(description) }];
+        let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
+        let theirs = Sizes { call: 100, stream: 1_000 };
+        let welcome = |_: &Session| Err(Status::ok("welcome"));
+        let session = hub.enter(who, "", theirs, frames, welcome).expect("it is alone");
+        (hub, session, sent)
+    }
+
+    async fn open(session: &Arc<Session>) -> Opened {
+        let slot = session.reserve(0, Kind::Invoke).expect("a slot");
+        Session::open(slot, None, Bytes::from_static(b"x")).await.expect("it is open")
+    }
+
+    fn reply(call_no: u64, bytes: usize) -> attach_request::Frame {
+        attach_request::Frame::Reply(Reply { call_no, payload: Some((Kind::Invoke, vec![0; bytes].into())) })
+    }
+
+    /// A call that nobody reads takes what its window holds, and no more; another one is not held up by it.
+    #[tokio::test]
+    async fn a_window_that_is_overrun_ends_the_stream() {
+        let (_hub, session, _sent) = session();
+        let (unread, mut read) = (open(&session).await, open(&session).await);
+        assert!(session.reserve(0, Kind::Invoke).is_none(), "there are two slots");
+        let piece = 64 << 10;
+        // The last one may be larger than what is left.
+        for _ in 0..4 {
+            session.take_frame(reply(unread.call_no, piece)).expect("there is credit");
+        }
+        for _ in 0..100 {
+            session.take_frame(reply(read.call_no, piece)).expect("the other call is not held up");
+            let Some(Arrival::Message(message)) = read.arriving.recv().await else { panic!("a message") };
+            session.taken(read.call_no, cost(&message));
+        }
+        let status = session.take_frame(reply(unread.call_no, 1)).expect_err("it overruns");
+        assert!(status.code() == Code::ResourceExhausted && status.message().contains("WINDOW_OVERRUN"), "{status:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_sent_waits_for_credit() {
+        let (_hub, session, mut sent) = session();
+        let call = open(&session).await;
+        session.send(call.call_no, vec![0; 500].into()).await;
+        let waiting = session.send(call.call_no, vec![0; 1].into());
+        let waited = tokio::time::timeout(Duration::from_secs(1), waiting).await;
+        assert!(waited.is_err(), "the agent gave credit for 100 bytes");
+        let credit = WindowUpdate { call_no: call.call_no, bytes: 600 };
+        session.take_frame(attach_request::Frame::Window(credit)).expect("credit");
+        session.send(call.call_no, vec![0; 1].into()).await;
+        session.reset(call.call_no);
+        session.send(call.call_no, vec![0; 1].into()).await;
+        let mut kinds = Vec::new();
+        while let Ok(frame) = sent.try_recv() {
+            kinds.push(match frame {
+                Ok(AttachResponse { frame: Some(attach_response::Frame::Open(_)) }) => "open",
+                Ok(AttachResponse { frame: Some(attach_response::Frame::Send(_)) }) => "send",
+                Ok(AttachResponse { frame: Some(attach_response::Frame::Reset(_)) }) => "reset",
+                _ => "other",
+            });
+        }
+        assert_eq!(kinds, ["other", "open", "send", "send", "reset"]);
+    }
+
+    /// An agent that says nothing for a minute is gone, and so are its calls.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_agent_is_gone() {
+        let (hub, session, mut sent) = session();
+        let mut call = open(&session).await;
+        let status = session.read(futures_util::stream::pending()).await;
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(session.why().starts_with("nothing was heard of it for"), "{}", session.why());
+        assert!(call.arriving.recv().await.is_none());
+        hub.leave(&session);
+        assert!(hub.knows("a") && !hub.is_attached("a"));
+        let pings = std::iter::from_fn(|| sent.try_recv().ok())
+            .filter(|frame| matches!(frame, Ok(AttachResponse { frame: Some(attach_response::Frame::Ping(_)) })));
+        assert_eq!(pings.count(), 3);
+        assert!(hub.reserve("a", Kind::Invoke).await.is_none());
+    }
 }

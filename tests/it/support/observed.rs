@@ -58,8 +58,17 @@ pub(crate) struct LogLine {
     pub(crate) end: Option<String>,
 }
 
+/// How the agent and the daemon find each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The daemon dials the agent.
+    Direct,
+    /// The agent dials the daemon.
+    Attached,
+}
+
 /// Carries out a run of the scenario in `folder`.
-pub(crate) fn observe(folder: &Path, run: &Run, limits: Limits) -> Result<Observed, String> {
+pub(crate) fn observe(folder: &Path, run: &Run, way: Way, limits: Limits) -> Result<Observed, String> {
     let temp = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     // Deep, so that something written to `../..` is seen as well.
     let work = temp.path().join("around/here/work");
@@ -71,21 +80,36 @@ pub(crate) fn observe(folder: &Path, run: &Run, limits: Limits) -> Result<Observ
         None => run.suite.clone(),
     };
     let log = temp.path().join("calls.jsonl");
-    let mut agent = Process::start("forge-sidecar", command_of_agent(&work, &home, run, &log).current_dir(&work))?;
     let mut daemon = Process::start(
         "forge-daemon",
         command(env!("CARGO_BIN_EXE_forge-daemon"), &home)
             .args(["--listen", "127.0.0.1:0", "--data-dir"])
             .arg(temp.path().join("daemon")),
     )?;
-    let agent_url = format!("grpc://{}", agent.address(limits.start)?);
     let daemon_url = format!("http://{}", daemon.address(limits.start)?);
+    let parties = named_agents(&work, &suites);
+    let mut command_of_agent = command_of_agent(&work, &home, run, &log);
+    match way {
+        Way::Direct => command_of_agent.args(["--listen", "127.0.0.1:0"]),
+        Way::Attached => {
+            let ids = std::iter::once(ATTACHED).chain(parties.iter().map(String::as_str));
+            command_of_agent.args(["--attach", &daemon_url]).args(ids.flat_map(|id| ["--id", id]))
+        }
+    };
+    let mut agent = Process::start("forge-sidecar", command_of_agent.current_dir(&work))?;
+    let agent_url = match way {
+        Way::Direct => format!("grpc://{}", agent.address(limits.start)?),
+        Way::Attached => {
+            agent.line(limits.start, "attached to ")?;
+            ATTACHED.to_owned()
+        }
+    };
 
     let ours = [temp.path().join("daemon"), log.clone()];
     let before = files(temp.path(), &ours);
     let mut client = command(env!("CARGO_BIN_EXE_forgectl"), &home);
     client.arg("run").args(&suites).args(["-n", &agent_url, "--daemon", &daemon_url]);
-    for id in named_agents(&work, &suites) {
+    for id in parties.iter().filter(|_| way == Way::Direct) {
         client.arg("--agent").arg(format!("{id}={agent_url}"));
     }
     client.args(options(run)).current_dir(&work);
@@ -138,6 +162,9 @@ pub(crate) fn observe(folder: &Path, run: &Run, limits: Limits) -> Result<Observ
     })
 }
 
+/// The name of an agent that is attached.
+const ATTACHED: &str = "attached-agent";
+
 /// Names of the report files that `-o` asks for.
 const REPORTS: &[(ReportFormat, &str)] = &[
     (ReportFormat::Json, "r.json"),
@@ -155,7 +182,7 @@ fn command_of_agent(work: &Path, home: &Path, run: &Run, log: &Path) -> std::pro
             agent.args([format!("--{party}"), format!("{party}.json")]);
         }
     }
-    agent.args(["--listen", "127.0.0.1:0", "--log"]).arg(log);
+    agent.arg("--log").arg(log);
     agent
 }
 

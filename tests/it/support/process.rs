@@ -66,18 +66,23 @@ impl Process {
 
     /// Waits for the first line on stdout, `listening on ADDRESS`, and gives the address.
     pub(crate) fn address(&mut self, within: Duration) -> Result<String, String> {
+        self.line(within, "listening on ")
+    }
+
+    /// Waits for the first line on stdout, and gives what stands behind `beginning` there.
+    pub(crate) fn line(&mut self, within: Duration, beginning: &str) -> Result<String, String> {
         let deadline = Instant::now() + within;
         loop {
             let stdout = self.stdout.text();
             if let Some((line, _)) = stdout.split_once('\n') {
-                let address = line.strip_prefix("listening on ").map(|address| address.trim().to_owned());
+                let address = line.strip_prefix(beginning).map(|address| address.trim().to_owned());
                 return address.ok_or_else(|| format!("{} says {line:?} on its first line", self.name));
             }
             if let Some(end) = self.end() {
                 return Err(end);
             }
             if Instant::now() > deadline {
-                return Err(format!("{} does not listen after {within:?}; stderr: {}", self.name, self.stderr()));
+                return Err(format!("{} says nothing after {within:?}; stderr: {}", self.name, self.stderr()));
             }
             std::thread::sleep(LOOK);
         }
