@@ -118,7 +118,7 @@ impl Attach {
             stream: or(hello.stream_window_bytes, DEFAULT.stream),
         };
         let who = Identity { instance_id, address: address.to_owned(), offers };
-        let session = self.directory.attached().enter(who, &previous_session_id, theirs, outgoing.clone(), |session| {
+        let session = self.directory.attached().enter(who, &previous_session_id, theirs, outgoing, |session| {
             let welcome = Welcome {
                 revision,
                 session_id: session.id.clone(),

@@ -252,8 +252,8 @@ impl SidecarError {
 /// When it cannot.
 pub async fn run(cli: Cli) -> Result<(), SidecarError> {
     match cli.command {
-        Command::Script(args) => run_script(args).await,
-        Command::Http(args) => run_http(*args).await,
+        Command::Script(args) => Box::pin(run_script(args)).await,
+        Command::Http(args) => Box::pin(run_http(*args)).await,
     }
 }
 
@@ -343,7 +343,8 @@ impl Listen {
                     let _ = writeln!(io::stderr(), "forge-sidecar: {}", crate::text::printable(&line));
                 }
             };
-            attach::attach(daemon, &self.ids, agent, leaving.clone(), tell).await?;
+            // Apart, so that whoever only listens is small.
+            Box::pin(attach::attach(daemon, &self.ids, agent, leaving.clone(), tell)).await?;
             shutdown.cancel();
             std::future::pending().await
         };

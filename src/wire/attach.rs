@@ -64,7 +64,7 @@ impl Kind {
 
     /// Its field in a message whose first one is `first`.
     fn tag(self, first: u32) -> u32 {
-        first + Self::ALL.into_iter().position(|kind| kind == self).map_or(0, |place| place as u32)
+        Self::ALL.into_iter().zip(first..).find(|(kind, _)| *kind == self).map_or(first, |(_, tag)| tag)
     }
 
     fn of_tag(tag: u32, first: u32) -> Option<Self> {

@@ -73,7 +73,7 @@ impl Hub {
         who: Identity,
         previous: &str,
         theirs: Sizes,
-        frames: Outgoing,
+        frames: &Outgoing,
         welcome: impl FnOnce(&Session) -> Result<AttachResponse, Status>,
     ) -> Result<Arc<Session>, Entry> {
         let mut inner = self.lock();

@@ -484,7 +484,7 @@ mod tests {
         let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
         let theirs = Sizes { call: 100, stream: 1_000 };
         let welcome = |_: &Session| Err(Status::ok("welcome"));
-        let session = hub.enter(who, "", theirs, frames, welcome).expect("it is alone");
+        let session = hub.enter(who, "", theirs, &frames, welcome).expect("it is alone");
         (hub, session, sent)
     }
 
