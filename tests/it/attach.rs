@@ -116,6 +116,9 @@ fn hello(agents: &[&str]) -> Hello {
     }
 }
 
+/// What is wrong with a hello.
+type Change = fn(&mut Hello);
+
 /// A scripted agent that is attached to the daemon at `url`, as `id`.
 fn attached(place: &Place, url: &str, id: &str) -> Running {
     place.write("agent.json", SCRIPT);
@@ -154,7 +157,6 @@ async fn what_a_stream_must_not_say() {
             (status.code(), status.message().to_owned())
         }
     };
-    type Change = fn(&mut Hello);
     let table: [(Change, Code, &str); 8] = [
         (|h| h.min_revision = 0, Code::InvalidArgument, "min_revision is at least 1"),
         (|h| (h.min_revision, h.max_revision) = (7, 9), Code::FailedPrecondition, "speaks revisions 1 to 1"),
@@ -196,7 +198,9 @@ async fn what_a_stream_must_not_say() {
         ),
     ] {
         let (mut hand, _) = Hand::attach(&url, hello(&["a"])).await;
-        frames.into_iter().for_each(|frame| hand.say(frame));
+        for frame in frames {
+            hand.say(frame);
+        }
         let status = hand.end().await;
         assert!(status.code() == code && status.message().contains(part), "{status:?}");
     }
