@@ -233,7 +233,7 @@ fn print(text: &str) -> Result<(), CliError> {
     print_bytes(text.as_bytes())
 }
 
-/// As [`print`], of a text that comes in pieces.
+/// As [`print()`], of a text that comes in pieces.
 fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

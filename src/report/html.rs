@@ -26,6 +26,8 @@ use text::{Fact, List, MAX_ITEMS, MAX_NAMED, MAX_TEXT, Sign, Text, short};
 pub struct Html {
     /// Cases of the suite at hand that passed in the baseline and did not now.
     regressions: HashSet<String>,
+    /// Cases that are open so far.
+    open: usize,
 }
 
 impl Report for Html {
@@ -40,7 +42,10 @@ impl Report for Html {
     }
 
     fn case(&mut self, _: &Outline, place: Position, verdict: Verdict<'_>) -> Written {
-        Case::of(verdict, place.overall, &self.regressions).render().map_err(Unwritable::of)
+        // A browser lays out what is open.
+        let is_open = is_bad(verdict.result.outcome) && self.open < MAX_NAMED;
+        self.open += usize::from(is_open);
+        Case::of(verdict, place.overall, is_open, &self.regressions).render().map_err(Unwritable::of)
     }
 
     fn part_end(&mut self, _: &Outline, _: usize) -> Written {

@@ -200,7 +200,7 @@ pub trait Report: Send {
     }
 }
 
-/// Writes a whole report of a log that is held: the reports of runs are written by whoever reads their logs.
+/// Writes a whole report of a log that is held, in the order of its numbers: the reports of runs are written by whoever reads their logs.
 ///
 /// # Errors
 /// When it cannot be written, or the log is none.
@@ -222,7 +222,7 @@ pub fn whole_of(mut report: Box<dyn Report>, run: Run, log: &[RunEvent], only: O
         Some(suite) => outline.only(suite),
         None => outline,
     };
-    let at = |sequence: u64| log.iter().find(|event| event.sequence == sequence);
+    let at = |sequence: u64| log.binary_search_by_key(&sequence, |event| event.sequence).ok().map(|at| &log[at]);
     let mut text = String::new();
     let mut next = Some(Step::Head);
     while let Some(step) = next {

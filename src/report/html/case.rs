@@ -16,7 +16,7 @@ use crate::verdict::{AssertionResult, Attempt, Blame, CaseResult, Cause, Checkpo
 pub(super) struct Case<'a> {
     anchor: usize,
     sign: Sign,
-    is_bad: bool,
+    is_open: bool,
     regressed: bool,
     flaky: bool,
     label: String,
@@ -104,7 +104,7 @@ struct Call<'a> {
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn of(verdict: Verdict<'a>, anchor: usize, regressions: &HashSet<String>) -> Self {
+    pub(super) fn of(verdict: Verdict<'a>, anchor: usize, is_open: bool, regressions: &HashSet<String>) -> Self {
         let result = verdict.result;
         let label = verdict.case.label();
         let warnings: Vec<&String> = result.warning.iter().chain(&result.warnings).collect();
@@ -116,7 +116,7 @@ impl<'a> Case<'a> {
         Self {
             anchor,
             sign: Sign::of(result.outcome),
-            is_bad: is_bad(result.outcome),
+            is_open,
             regressed: is_bad(result.outcome) && regressions.contains(&*verdict.case.case_id),
             flaky: result.is_flaky(),
             label: short(label),
