@@ -108,9 +108,13 @@ class Events(list[invoke_pb2.InvokeResponse]):
         assert (kinds[0], kinds[-1]) == ("accepted", "finished")
         assert (kinds.count("accepted"), kinds.count("finished")) == (1, 1)
         assert self.finished.tool_calls == len(self.tools)
-        if deltas := self.of("text_delta"):
+        if deltas := [one for one in self.of("text_delta") if one.channel == invoke_pb2.TEXT_CHANNEL_ANSWER]:
             after = kinds[::-1].index("tool_started") if "tool_started" in kinds else len(kinds)
-            last = [event.text_delta.text for event in self[len(kinds) - after :] if event.HasField("text_delta")]
+            last = [
+                event.text_delta.text
+                for event in self[len(kinds) - after :]
+                if event.text_delta.channel == invoke_pb2.TEXT_CHANNEL_ANSWER
+            ]
             assert self.text in ("".join(delta.text for delta in deltas), "".join(last))
         started = [call.call_id for call in self.of("tool_started")]
         assert all(started)

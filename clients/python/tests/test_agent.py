@@ -12,9 +12,9 @@ import grpc
 import pytest
 from client import cancel_frame, invoke, start_frame
 
-from forge_daemon import Agent, BlockingTurn, Server, Turn, serve, tool
+from forge_daemon import Agent, BlockingTurn, Server, Turn, current_turn, serve, tool
 from forge_daemon.agent import agent_of
-from forge_daemon.proto import agent_pb2, generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
+from forge_daemon.proto import agent_pb2, generator_pb2, invoke_pb2, simulator_pb2, snapshot_pb2, validator_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 from forge_daemon.proto.snapshot_pb2_grpc import SnapshotProviderStub
@@ -137,6 +137,34 @@ async def test_a_cancel_leaves_blocking_code_at_its_next_use_of_the_turn(serve_a
     events = await invoke(await serve_answer(endless), start_frame(), cancel_frame())
     assert events.reason == "CANCELLED"
     assert await asyncio.to_thread(left.wait, 2)
+
+
+async def test_the_turn_that_runs_here(serve_answer):
+    def plain_tool() -> str:
+        turn = current_turn()
+        assert isinstance(turn, Turn)
+        return turn.user_text
+
+    async def answer(turn: Turn) -> str:
+        assert current_turn() is turn
+        turn.reason("hm")
+        call = turn.start_tool("look", {})
+        call.succeed({"a": 1})
+        return await turn.call("t", {}, plain_tool)
+
+    def plain(turn: BlockingTurn) -> str:
+        turn.reason("hm")
+        turn.start_tool("look").succeed([1])
+        return turn.user_text if current_turn() is turn else "none"
+
+    stub = await serve_answer(answer)
+    turns = await asyncio.gather(*(invoke(stub, start_frame(str(number))) for number in range(9)))
+    assert [events.text for events in turns] == [f'"{number}"' for number in range(9)]
+    assert turns[0].of("tool_finished")[0].result.raw == b'{"a": 1}'
+    reasoning = turns[0].of("text_delta")[0]
+    assert (reasoning.text, reasoning.channel) == ("hm", invoke_pb2.TEXT_CHANNEL_REASONING)
+    assert (await invoke(await serve_answer(plain), start_frame("x"))).text == "x"
+    assert current_turn() is None
 
 
 async def test_code_that_exits_fails_its_turn_and_not_the_process(serve_answer):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge_daemon.agent import CAPABILITIES, SPANS_ONLY, Agent, Answer
 from forge_daemon.blocking import BlockingToolCall, BlockingTurn
+from forge_daemon.endpoint import current_turn
 from forge_daemon.listening import CannotListen
 from forge_daemon.server import Server, serve
 from forge_daemon.simulator import UserTurn
@@ -52,6 +53,7 @@ __all__ = [
     "Turn",
     "UserTurn",
     "Verdict",
+    "current_turn",
     "forge_run",
     "from_google_adk",
     "from_langgraph",

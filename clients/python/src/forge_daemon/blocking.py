@@ -83,6 +83,10 @@ class BlockingTurn:
         """Adds a piece to the answer, and sends it at once if somebody watches."""
         self._do(lambda: self._turn.say(text))
 
+    def reason(self, text: str) -> None:
+        """Sends a piece of the model's reasoning: see `Turn.reason`."""
+        self._do(lambda: self._turn.reason(text))
+
     def log(self, message: str, level: str = "info") -> None:
         """Sends a line to people who debug the agent."""
         self._do(lambda: self._turn.log(message, level))
@@ -176,6 +180,10 @@ class BlockingToolCall:
     def is_open(self) -> bool:
         """Whether it has neither succeeded nor failed yet."""
         return self._call.is_open
+
+    def succeed(self, result: Any) -> None:
+        """Closes a call that something else has run, with what it returned."""
+        self._turn._do(lambda: self._call.succeed(result))
 
     def fail(self, message: str) -> None:
         """Closes a call that cannot be run."""

@@ -8,6 +8,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from forge_daemon.proto import values_pb2 as values
 from forge_daemon.turn import Conclusion, InvocationFailed, Turn
 from forge_daemon.values import code, duration, fault_of, seconds
 
-__all__ = ["AgentEndpoint"]
+__all__ = ["AgentEndpoint", "current_turn"]
 
 REVISION = 1
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["AgentEndpoint"].full_name
@@ -39,6 +40,17 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 CANCEL_GRACE_SECONDS = 2.0
 REMEMBERED_INVOCATIONS = 10_000
 """Ids are refused when they come again. So many are kept, because a daemon repeats a call at once or never."""
+
+
+_current: ContextVar[Turn | BlockingTurn | None] = ContextVar("forge_turn", default=None)
+
+
+def current_turn() -> Turn | BlockingTurn | None:
+    """The turn that runs here, for code that is not handed it, such as tools; None outside of one.
+
+    It is a `BlockingTurn` below an agent that is a plain function.
+    """
+    return _current.get()
 
 
 class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
@@ -213,9 +225,12 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         """What the agent's function gives. A plain one has a thread, and a turn for it."""
         answer = self._agent.answer
         assert answer is not None  # Such calls are refused.
+        # In the task of this turn alone, which ends with it.
         if functions.is_async(answer):
+            _current.set(turn)
             return await functions.call(answer, turn)
         blocking = BlockingTurn(turn)
+        _current.set(blocking)
         try:
             return await functions.call(answer, blocking)
         finally:

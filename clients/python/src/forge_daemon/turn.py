@@ -152,6 +152,11 @@ class Turn:
             self._said += text
         self._text += text
 
+    def reason(self, text: str) -> None:
+        """Sends a piece of the model's reasoning. It is no part of the answer, and nothing is judged by it."""
+        if self.start.want_deltas and text:
+            self._emit(text_delta=invoke_pb2.TextDelta(text=text, channel=invoke_pb2.TEXT_CHANNEL_REASONING))
+
     def log(self, message: str, level: str = "info") -> None:
         """Sends a line to people who debug the agent."""
         self._emit(log=invoke_pb2.LogLine(level=level, message=message.encode("utf-8", "replace").decode()))
@@ -348,6 +353,10 @@ class ToolCall:
     def is_open(self) -> bool:
         """Whether it has neither succeeded nor failed yet."""
         return not self._is_closed
+
+    def succeed(self, result: Any) -> None:
+        """Closes a call that something else has run, with what it returned."""
+        self._close(result=json_of_result(result))
 
     def fail(self, message: str) -> None:
         """Closes a call that cannot be run, for example because its arguments are of no use."""

@@ -10,10 +10,11 @@ from client import LIVE, ROUTING_ONLY, STUB, answering, invoke, start_frame
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from forge_daemon import from_pydantic_ai
+from forge_daemon.proto.invoke_pb2 import TEXT_CHANNEL_REASONING
 
 RUNS: list[str] = []
 
@@ -85,14 +86,16 @@ async def test_streams(serve):
             for word in ("It ", "is ", "17."):
                 yield word
         else:
+            yield {0: DeltaThinkingPart(content="hm")}
             yield "Let me look. "
-            yield {0: DeltaToolCall("look", '{"city": "Paris"}')}
+            yield {1: DeltaToolCall("look", '{"city": "Paris"}')}
 
     agent = weather(FunctionModel(stream_function=respond))
     stub = await serve(from_pydantic_ai(agent, stream=True))
     events = await invoke(stub, start_frame())
     events.check_rules()
-    assert [delta.text for delta in events.of("text_delta")] == ["Let me look. ", "It ", "is ", "17."]
+    assert [delta.text for delta in events.of("text_delta")] == ["hm", "Let me look. ", "It ", "is ", "17."]
+    assert events.of("text_delta")[0].channel == TEXT_CHANNEL_REASONING
     assert events.kinds().index("text_delta") < events.kinds().index("tool_started")
     assert (events.text, RUNS) == ("It is 17.", ["Paris"])
     events = await invoke(stub, start_frame(mode=STUB), on_event=answering({"look": 1}))

@@ -44,6 +44,7 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
     ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolReturn,
     ToolReturnPart,
@@ -121,13 +122,17 @@ class _Reporter(AbstractCapability[Any]):
     is_streamed: bool = False
 
     async def hear(self, ctx: Any, events: AsyncIterable[Any]) -> None:
-        """Says the text of the model as it comes."""
+        """Says the text of the model as it comes, and its reasoning apart from that."""
         self.is_streamed = True
         async for event in events:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
                 self.turn.say(event.part.content)
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 self.turn.say(event.delta.content_delta)
+            elif isinstance(event, PartStartEvent) and isinstance(event.part, ThinkingPart):
+                self.turn.reason(event.part.content)
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, ThinkingPartDelta):
+                self.turn.reason(event.delta.content_delta or "")
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> ModelResponse:
         """Reports the model turn and announces its calls, in its order, before any of them runs."""
