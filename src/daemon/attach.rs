@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -13,7 +14,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::intake::peer_of;
 use super::status::with_reason;
-use crate::peer::agent::MAX_MESSAGE_BYTES;
+use crate::peer::agent::{MAX_DESCRIPTION_BYTES, MAX_MESSAGE_BYTES};
 use crate::peer::attach::windows::Sizes;
 use crate::peer::attach::{Entry, Identity, MAX_OFFERS, Offer, Outgoing, PING_INTERVAL, SIZES, Session, is_name};
 use crate::peer::directory::Directory;
@@ -96,6 +97,11 @@ impl Attach {
 
     /// Takes in who said hello, and welcomes it.
     fn enter(&self, hello: Hello, address: &str, outgoing: &Outgoing) -> Result<Arc<Session>, Status> {
+        if hello.encoded_len() > MAX_DESCRIPTION_BYTES {
+            let message =
+                format!("hello: what the agents say about themselves has more than {MAX_DESCRIPTION_BYTES} bytes");
+            return Err(Status::resource_exhausted(message));
+        }
         let Hello { min_revision, max_revision, agents, instance_id, previous_session_id, .. } = hello;
         if min_revision == 0 || max_revision < min_revision {
             return Err(Status::invalid_argument("hello: min_revision is at least 1, and max_revision not below it"));
@@ -153,8 +159,13 @@ impl Attach {
                 let message = format!("{field}: {agent_id:?} is an agent that the daemon dials; attach under another name, or remove that one with `forgectl agents remove`");
                 return Err(Status::already_exists(message));
             }
-            let description = Arc::new(description_from_proto(describe.unwrap_or_default()));
-            Ok(Offer { agent_id, description })
+            let description = description_from_proto(describe.unwrap_or_default());
+            Ok(Offer {
+                agent_id,
+                most_at_once: description.max_concurrent_invocations,
+                version: shorten(&description.card.version),
+                description: Some(Arc::new(description)),
+            })
         });
         offers.collect()
     }

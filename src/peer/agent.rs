@@ -28,7 +28,7 @@ use crate::wire::{MAX_REVISION, MIN_REVISION};
 /// Largest message an agent may send, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Largest description an agent may give of itself, in bytes.
-const MAX_DESCRIPTION_BYTES: usize = 2 << 20;
+pub const MAX_DESCRIPTION_BYTES: usize = 2 << 20;
 /// Time that an agent has to answer `Describe`.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one attempt to connect.

@@ -8,10 +8,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::session::{Identity, Outgoing, Session, Slot};
+use super::session::{Identity, Offer, Outgoing, Session, Slot};
 use super::windows::Sizes;
 use crate::conversation::Description;
-use crate::limits::ATTACHED;
+use crate::limits::{ATTACHED, DESCRIPTIONS_BYTES};
 use crate::wire::attach::{AttachResponse, Kind};
 
 /// Most names of agents that are gone which are remembered; those that went first are forgotten first.
@@ -70,7 +70,7 @@ impl Hub {
     /// Why it cannot attach.
     pub fn enter(
         &self,
-        who: Identity,
+        mut who: Identity,
         previous: &str,
         theirs: Sizes,
         frames: &Outgoing,
@@ -86,8 +86,17 @@ impl Hub {
             None if inner.sessions.len() >= ATTACHED => return Err(Entry::Full),
             None => None,
         };
-        for offer in &who.offers {
+        let held = |offers: &[Offer]| -> usize {
+            let descriptions = offers.iter().filter_map(|offer| offer.description.as_deref());
+            descriptions.map(Description::weight).sum()
+        };
+        let mut all: usize = inner.sessions.iter().map(|session| held(&session.who.offers)).sum();
+        for offer in &mut who.offers {
             inner.gone.remove(&offer.agent_id);
+            all += held(std::slice::from_ref(offer));
+            if all > DESCRIPTIONS_BYTES {
+                offer.description = None;
+            }
         }
         let session = Arc::new(Session::new(who, theirs, frames.clone(), Arc::clone(&self.freed)));
         // Before anybody can call it. Whoever has gone needs no welcome.
@@ -152,11 +161,11 @@ impl Hub {
         let inner = self.lock();
         let instances = inner.sessions.iter().filter_map(|session| {
             let agent = place(session, name)?;
-            let description = &session.who.offers.get(agent)?.description;
+            let offer = session.who.offers.get(agent)?;
             Some(Instance {
                 instance_id: session.who.instance_id.clone(),
                 address: session.who.address.clone(),
-                version: description.card.version.clone(),
+                version: offer.version.clone(),
                 since: session.since,
                 slots: session.slots(agent),
                 free: session.free(agent, Kind::Invoke).unwrap_or_default(),
@@ -172,7 +181,7 @@ impl Hub {
         let inner = self.lock();
         inner.sessions.iter().find_map(|session| {
             let offer = session.who.offers.get(place(session, name)?)?;
-            Some(Arc::clone(&offer.description))
+            offer.description.clone()
         })
     }
 

@@ -48,14 +48,18 @@ pub(super) enum Arrival {
 pub struct Offer {
     /// The name by which runs find it.
     pub agent_id: String,
-    /// What it said about itself.
-    pub description: Arc<Description>,
+    /// Most invocations that it takes at a time, if it says so.
+    pub most_at_once: Option<u32>,
+    /// The version on its card.
+    pub version: String,
+    /// What it said about itself; `None`: what all agents say together is too much.
+    pub description: Option<Arc<Description>>,
 }
 
 impl Offer {
     /// How many invocations it takes at a time.
     fn slots(&self) -> usize {
-        let declared = self.description.max_concurrent_invocations.and_then(|most| usize::try_from(most).ok());
+        let declared = self.most_at_once.and_then(|most| usize::try_from(most).ok());
         declared.filter(|most| *most > 0).map_or(MAX_CALLS, |most| most.min(MAX_CALLS))
     }
 }
@@ -479,8 +483,9 @@ mod tests {
     /// A session of an agent with two slots, and what is sent to the agent.
     fn session() -> (Hub, Arc<Session>, mpsc::UnboundedReceiver<Result<AttachResponse, Status>>) {
         let (hub, (frames, sent)) = (Hub::default(), mpsc::unbounded_channel());
-        let description = Description { max_concurrent_invocations: Some(2), ..Description::default() };
-        let offers = vec![Offer { agent_id: "a".to_owned(), description: Arc::new(description) }];
+        let description = Some(Arc::new(Description::default()));
+        let offers =
+            vec![Offer { agent_id: "a".to_owned(), most_at_once: Some(2), version: String::new(), description }];
         let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
         let theirs = Sizes { call: 100, stream: 1_000 };
         let welcome = |_: &Session| Err(Status::ok("welcome"));

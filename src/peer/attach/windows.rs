@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 /// Most credit that a side may have been given; more is a fault of the other one.
 const MOST: i64 = 1 << 31;
+/// Most credit that is used, however much is given: so much, and one frame, may wait for a side that takes nothing.
+const USED: i64 = 16 << 20;
 
 /// The credit of a call or of the stream.
 #[derive(Debug, Clone, Copy)]
@@ -17,8 +19,8 @@ struct Window {
 }
 
 impl Window {
-    const fn new(ours: u32, theirs: u32) -> Self {
-        Self { ours: ours as i64, theirs: theirs as i64, taken: 0 }
+    fn new(ours: u32, theirs: u32) -> Self {
+        Self { ours: i64::from(ours).min(USED), theirs: i64::from(theirs), taken: 0 }
     }
 
     fn receive(&mut self, cost: i64) -> Result<(), Fault> {
@@ -41,8 +43,9 @@ impl Window {
     }
 
     fn grant(&mut self, bytes: u32) -> Result<(), Fault> {
-        self.ours += i64::from(bytes);
-        if self.ours > MOST { Err(Fault::TooMuch) } else { Ok(()) }
+        let given = self.ours + i64::from(bytes);
+        self.ours = given.min(USED);
+        if given > MOST { Err(Fault::TooMuch) } else { Ok(()) }
     }
 }
 
@@ -189,6 +192,10 @@ mod tests {
         assert!(!windows.may_send(1));
         assert_eq!(windows.granted(1, 1), Ok(()), "it is late");
         assert_eq!(windows.granted(0, u32::MAX), Err(Fault::TooMuch));
+        // More than is used is no fault, and is not used.
+        let mut windows = Windows::new(SIZES, Sizes { call: 100, stream: 1 << 30 });
+        windows.opened(USED);
+        assert!(!windows.may_open());
     }
 
     #[test]
