@@ -61,6 +61,7 @@ async fn of_the_daemon() {
     let (_daemon, url) = place.daemon();
     let address = url.trim_start_matches("http://");
     let served = [
+        "forge.attach.v1.AttachService",
         "forge.control.v1.AgentRegistryService",
         "forge.control.v1.InfoService",
         "forge.control.v1.RunService",
