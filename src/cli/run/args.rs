@@ -388,7 +388,7 @@ pub(in crate::cli) struct RunArgs {
 
     /// A link to the trace of each case
     ///
-    /// Such as https://traces.example/trace/{trace_id}?span={span_id}.
+    /// Such as `https://traces.example/trace/{trace_id}?span={span_id}`.
     #[arg(long, value_name = "URL", value_parser = trace_url, help_heading = TRACES, hide_short_help = true)]
     pub(in crate::cli) trace_url: Option<String>,
 
