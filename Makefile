@@ -30,7 +30,7 @@ rust-test: ## Unit, integration and end-to-end tests of the programs
 	scripts/setup-ci.sh
 	cargo test --locked
 
-python-test: build ## Tests of the Python client and the sample agents
+python-test: ## Tests of the Python client and the sample agents
 	scripts/setup-python.sh
 	scripts/python-test.sh
 

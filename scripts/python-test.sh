@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
 # Lints and tests the Python client and the sample agents; expects scripts/setup-python.sh to have run.
 set -euo pipefail
-cd "$(dirname "$0")/../clients/python"
+cd "$(dirname "$0")/.."
+
+# Where the tests of the programs ran, they are built already.
+[ -x target/debug/forgectl ] || cargo build --locked --bins
+
+cd clients/python
 
 bin=../../target/python/bin
 "$bin/ruff" check .
