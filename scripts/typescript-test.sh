@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export FORGECTL=${FORGECTL:-$PWD/target/debug/forgectl}
-[ -x "$FORGECTL" ] || cargo build --locked --bins
+# `cargo test` builds the example, too.
+[ -x "$(dirname "$FORGECTL")/examples/attach-door" ] || cargo build --locked --bins --examples
 
 cd clients/typescript
 wanted=$(sha256sum package-lock.json | cut -d ' ' -f 1)

@@ -40,7 +40,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::limits::STREAMS;
-use crate::peer::attach::MAX_FRAME_BYTES;
+use crate::peer::attach::{Hub, MAX_FRAME_BYTES};
 use crate::peer::directory::{Directory, DirectoryError};
 use crate::run::pulse;
 use crate::store::bundles::{self, Bundles, BundlesError};
@@ -150,6 +150,12 @@ impl Daemon {
             on_restart: config.on_restart,
             lock,
         })
+    }
+
+    /// The agents that attach to it.
+    #[must_use]
+    pub fn attached(&self) -> &Arc<Hub> {
+        self.directory.attached()
     }
 
     /// Serves on `listener` until `shutdown` is cancelled; then takes no more runs, lets cases in flight end within the

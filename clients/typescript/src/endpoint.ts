@@ -3,7 +3,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
-import { type ServerDuplexStream, status } from "@grpc/grpc-js";
+import { type Metadata, status } from "@grpc/grpc-js";
 import type { CheckedAgent, Reply } from "./agent.js";
 import { InvocationFailed, TurnCancelled } from "./errors.js";
 import {
@@ -24,7 +24,7 @@ import { continued, traceContextOf } from "./propagation.js";
 import { type Conclusion, Turn } from "./turn.js";
 import { deferred, durationOf, fault, faultOf, millisecondsOf } from "./values.js";
 
-const REVISION = 1;
+export const REVISION = 1;
 export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 const CANCEL_GRACE_MS = 2000;
 /** Ids are refused when they come again. So many are kept, because a daemon repeats a call at once or never. */
@@ -37,7 +37,15 @@ const MODES = new Map<ToolMode, string | undefined>([
   [ToolMode.ROUTING_ONLY, "tools.routing"],
 ]);
 
-type Call = ServerDuplexStream<InvokeRequest, InvokeResponse>;
+/** An Invoke as it comes, whatever carries it: a stream of grpc-js, or a call of an attached one. */
+interface Call {
+  readonly metadata: Metadata;
+  on(event: "data", listener: (frame: InvokeRequest) => void): unknown;
+  on(event: "end" | "cancelled", listener: () => void): unknown;
+  emit(event: "error", error: unknown): unknown;
+  write(event: InvokeResponse): unknown;
+  end(): unknown;
+}
 
 /** Tells a turn to end, and how soon. */
 interface Stop {

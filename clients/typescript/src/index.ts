@@ -7,6 +7,7 @@
  */
 export { status } from "@grpc/grpc-js";
 export { type Agent, type Answer, CAPABILITIES, type Capability, type Card, type Reply } from "./agent.js";
+export { Attached, type AttachOptions, attach, CannotAttach } from "./attach.js";
 export { currentTurn } from "./endpoint.js";
 export { EndOfTurn, InvocationFailed, ToolFailed, TurnCancelled } from "./errors.js";
 export { ToolMode } from "./gen/forge/agent/v1/agent_pb.js";

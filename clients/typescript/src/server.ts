@@ -1,27 +1,17 @@
 // A gRPC server with the agent, the other parts that it plays, health and reflection.
 import type { Server as Listener, Socket } from "node:net";
 import { parseArgs } from "node:util";
-import type { DescService } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
-import { type Agent, type Answer, type CheckedAgent, checkAgent } from "./agent.js";
+import { type Agent, type Answer, checkAgent } from "./agent.js";
 import { Endpoint, MAX_MESSAGE_BYTES } from "./endpoint.js";
-import { AgentEndpoint, type DescribeRequest, type DescribeResponse } from "./gen/forge/agent/v1/agent_pb.js";
-import { type GenerateRequest, type GenerateResponse, Generator } from "./gen/forge/agent/v1/generator_pb.js";
-import { type NextInputRequest, type NextInputResponse, Simulator } from "./gen/forge/agent/v1/simulator_pb.js";
-import { type CaptureRequest, type CaptureResponse, SnapshotProvider } from "./gen/forge/agent/v1/snapshot_pb.js";
-import { type ValidateRequest, type ValidateResponse, Validator } from "./gen/forge/agent/v1/validator_pb.js";
-import type { CallContext } from "./gen/forge/agent/v1/values_pb.js";
 import { Health as HealthService } from "./gen/grpc/health/v1/health_pb.js";
 import { ServerReflection } from "./gen/grpc/reflection/v1/reflection_pb.js";
-import { generate } from "./generator.js";
 import { Health } from "./health.js";
 import { CannotListen, type Listening, listenOn } from "./listening.js";
-import { type Asked, ask, statusOf } from "./party.js";
+import { partsOf, unary } from "./parts.js";
+import { asProcess } from "./process.js";
 import { Reflection, V1ALPHA } from "./reflection.js";
 import { serviceDefinition } from "./rpc.js";
-import { nextInput } from "./simulator.js";
-import { capture } from "./snapshot.js";
-import { judge } from "./validator.js";
 
 const DEFAULT_ADDRESS = "127.0.0.1:50051";
 const DRAIN_MS = 5000;
@@ -42,28 +32,13 @@ export async function serve(
   agent: Agent | Answer,
   { listen = listenOfCommandLine() }: ServeOptions = {},
 ): Promise<Server> {
-  let server: Server;
-  try {
-    server = new Server(agent, { listen });
-    await server.start();
-  } catch (error) {
-    if (!(error instanceof CannotListen || error instanceof TypeError)) throw error;
-    process.stderr.write(`${error.message}\n`);
-    process.exit(1);
-  }
-  process.stdout.write(`listening on ${server.address}\n`);
-  // Code of a turn that was cancelled may go on, and fail when nobody waits for it: the other turns shall not end by
-  // that.
-  process.on("unhandledRejection", (error) => {
-    process.stderr.write(
-      `forge-daemon: nobody waited for what failed: ${error instanceof Error ? error.stack : String(error)}\n`,
-    );
-  });
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    // The second time it ends at once.
-    process.once(signal, () => void server.stop().then(() => process.exit(0)));
-  }
-  return server;
+  return await asProcess(
+    CannotListen,
+    () => new Server(agent, { listen }),
+    (server) => {
+      process.stdout.write(`listening on ${server.address}\n`);
+    },
+  );
 }
 
 /** The same for code with an end of its own, such as tests. */
@@ -146,113 +121,6 @@ export class Server {
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all(closed);
   }
-}
-
-type Part = readonly [DescService, Record<string, unknown>];
-
-/** The services that an agent serves, each with its handlers. */
-function partsOf(agent: CheckedAgent, endpoint: Endpoint): Part[] {
-  const { simulator, validator, generator, snapshot } = agent;
-  const parts: Part[] = [
-    [
-      AgentEndpoint,
-      {
-        describe: unary<DescribeRequest, DescribeResponse>(async (request) => endpoint.describe(request)),
-        invoke: endpoint.invoke.bind(endpoint),
-      },
-    ],
-  ];
-  if (simulator) {
-    parts.push([
-      Simulator,
-      {
-        nextInput: asking(
-          (request: NextInputRequest, asked): Promise<NextInputResponse> => nextInput(simulator, request, asked),
-        ),
-      },
-    ]);
-  }
-  if (validator) {
-    parts.push([
-      Validator,
-      {
-        validate: asking(
-          (request: ValidateRequest, asked): Promise<ValidateResponse> => judge(validator, request, asked),
-        ),
-      },
-    ]);
-  }
-  if (generator) {
-    parts.push([
-      Generator,
-      {
-        generate: streaming((request: GenerateRequest, asked, send: Send<GenerateResponse>) =>
-          generate(generator, request, asked, send),
-        ),
-      },
-    ]);
-  }
-  if (snapshot) {
-    parts.push([
-      SnapshotProvider,
-      {
-        capture: asking(
-          (request: CaptureRequest, asked): Promise<CaptureResponse> => capture(snapshot, request, asked),
-        ),
-      },
-    ]);
-  }
-  return parts;
-}
-
-interface WithContext {
-  context?: CallContext | undefined;
-}
-type Send<Res> = (response: Res) => Promise<void>;
-
-function unary<Req, Res>(
-  answer: (request: Req, call: grpc.ServerUnaryCall<Req, Res>) => Promise<Res>,
-): grpc.handleUnaryCall<Req, Res> {
-  return (call, callback) => {
-    answer(call.request, call).then(
-      (response) => callback(null, response),
-      (error) => callback(statusOf(error)),
-    );
-  };
-}
-
-function asking<Req extends WithContext, Res>(
-  answer: (request: Req, asked: Asked) => Promise<Res>,
-): grpc.handleUnaryCall<Req, Res> {
-  return unary((request, call) =>
-    ask(request.context, call.metadata, cancelOf(call), (asked) => answer(request, asked)),
-  );
-}
-
-function streaming<Req extends WithContext, Res>(
-  answer: (request: Req, asked: Asked, send: Send<Res>) => Promise<void>,
-): grpc.handleServerStreamingCall<Req, Res> {
-  return (call) => {
-    const cancelled = cancelOf(call);
-    // Waits while the daemon does not read, so that cases are made no faster than they are taken.
-    const send: Send<Res> = (response) => {
-      if (cancelled.aborted || call.write(response)) return Promise.resolve();
-      return new Promise((resolve) => {
-        call.once("drain", resolve);
-        cancelled.addEventListener("abort", () => resolve(), { once: true });
-      });
-    };
-    ask(call.request.context, call.metadata, cancelled, (asked) => answer(call.request, asked, send)).then(
-      () => call.end(),
-      (error) => call.emit("error", statusOf(error)),
-    );
-  };
-}
-
-function cancelOf(call: { on(event: "cancelled", listener: () => void): unknown }): AbortSignal {
-  const controller = new AbortController();
-  call.on("cancelled", () => controller.abort(new Error("the call was cancelled")));
-  return controller.signal;
 }
 
 /** What `--listen` says, for programs that read no command line of their own. */

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { create, fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { DurationSchema } from "@bufbuild/protobuf/wkt";
 import * as grpc from "@grpc/grpc-js";
-import { afterEach, describe, expect, test, vi } from "vitest";
-import { InvocationFailed, jsonText, ToolFailed, type Turn, tool } from "../src/index.js";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { type Agent, InvocationFailed, jsonText, ToolFailed, type Turn, tool } from "../src/index.js";
 import {
   CancelReason,
   FinishReason,
@@ -17,6 +17,7 @@ import {
 } from "../src/proto.js";
 import {
   type Call,
+  door,
   type Frame,
   invoke,
   type Outcome,
@@ -36,7 +37,15 @@ const { cases } = JSON.parse(readFileSync(new URL("../../shared/behaviour.json",
 
 afterEach(() => vi.unstubAllEnvs());
 
-describe("the shared table", () => {
+let theDoor: Awaited<ReturnType<typeof door>>;
+beforeAll(async () => {
+  theDoor = await door();
+});
+afterAll(() => theDoor.close());
+
+const ways = { served, attached: (agent: Agent) => theDoor.attached(agent) };
+
+describe.each(Object.entries(ways))("the shared table, %s", (way, serve) => {
   test.each(cases.map((each) => [each.name as string, each] as const))("%s", async (_, each) => {
     for (const [key, value] of Object.entries(each.env ?? {})) vi.stubEnv(key, value as string);
     const world = { ran: new Map<string, number>(), asked: 0, finished: 0, left: 0 };
@@ -44,7 +53,7 @@ describe("the shared table", () => {
       tool({ name, run: (args: Any) => runTool(world, name, does, args) }),
     );
     const options = each.options ?? {};
-    await using agent = await served({
+    await using agent = await serve({
       card: { id: "test.agent", tools },
       ...(options.max_concurrent !== undefined && { maxConcurrent: options.max_concurrent }),
       async answer(turn) {
@@ -59,10 +68,10 @@ describe("the shared table", () => {
       },
     });
     const start = each.start === null ? undefined : startOf(each.start ?? {});
-    check(await play(agent.client, each, start), each.see, start?.toolMode);
+    check(await play(agent.client, each, start, way), each.see, start?.toolMode);
     await checkWorld(each.see, world);
     if (each.again) {
-      check(await play(agent.client, each, start), each.again, start?.toolMode);
+      check(await play(agent.client, each, start, way), each.again, start?.toolMode);
       await checkWorld(each.again, world);
     }
   });
@@ -156,7 +165,12 @@ function startOf({
   return frame?.value as StartInit & { toolMode: ToolMode };
 }
 
-async function play(client: Any, { stubs, daemon = [] }: Any, start: StartInit | undefined): Promise<Outcome> {
+async function play(
+  client: Any,
+  { stubs, daemon = [] }: Any,
+  start: StartInit | undefined,
+  way: string,
+): Promise<Outcome> {
   const announced: string[] = [];
   const send = (call: Call, frames: Any[]) => {
     for (const frame of frames) {
@@ -168,7 +182,9 @@ async function play(client: Any, { stubs, daemon = [] }: Any, start: StartInit |
   };
   const first: Any[] = daemon.filter(({ on }: Any) => !on).flatMap((each: Any) => each.send);
   let began = false;
-  const frames = start ? [{ case: "start" as const, value: start }] : [];
+  // A call of an attached agent begins with a message: the smallest is one that says nothing.
+  const nothing: Frame[] = way === "attached" ? [{ case: undefined }] : [];
+  const frames: Frame[] = start ? [{ case: "start", value: start }] : nothing;
   return await invoke({ invoke: () => client.invoke() }, frames, (event, call, number) => {
     if (!began) send(call, first);
     began = true;

@@ -1,9 +1,13 @@
 // The daemon's side of a turn, with nothing but generated code.
+import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 import * as grpc from "@grpc/grpc-js";
-import { type Agent, type Answer, Server } from "../src/index.js";
+import { type Agent, type Answer, Attached, type AttachOptions, Server } from "../src/index.js";
 import {
   AgentEndpoint,
   type DescribeResponse,
@@ -33,10 +37,12 @@ export function connect(
   address: string,
   service = AgentEndpoint as Parameters<typeof serviceDefinition>[0],
   name?: string,
+  options: grpc.ClientOptions = {},
 ) {
   const Client = grpc.makeClientConstructor(serviceDefinition(service, name), "client");
+  const credentials = grpc.credentials.createInsecure();
   // biome-ignore lint/suspicious/noExplicitAny: grpc-js types no method of a client that is made at run time.
-  return new Client(address, grpc.credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 }) as any;
+  return new Client(address, credentials, { "grpc.use_local_subchannel_pool": 1, ...options }) as any;
 }
 
 export type Call = grpc.ClientDuplexStream<InvokeRequest, InvokeResponse>;
@@ -68,7 +74,7 @@ export function invoke(
   const call = client.invoke();
   const events: InvokeResponse[] = [];
   for (const frame of frames) write(call, frame);
-  if (frames.length === 0) call.end();
+  if (!frames.some((frame) => frame?.case)) call.end();
   return new Promise((resolve) => {
     call.on("data", (event: InvokeResponse) => {
       events.push(event);
@@ -101,6 +107,38 @@ export async function served(agent: Agent | Answer) {
     async [Symbol.asyncDispose]() {
       client.close();
       await server.stop(0);
+    },
+  };
+}
+
+/** A real daemon whose attached agents can be called: clients/shared/attach_door.rs. */
+export async function door() {
+  const program = join(dirname(process.env.FORGECTL ?? ""), "examples/attach-door");
+  const child = spawn(program, { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, RUST_LOG: "off" } });
+  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  const [daemon, calls] = [await lines.next(), await lines.next()].map(({ value }) => String(value).split(" ").pop());
+  let names = 0;
+  return {
+    daemon: daemon as string,
+    /** Attaches an agent for a test, and gives a client of it. */
+    async attached(agent: Agent | Answer, options: AttachOptions = {}) {
+      names += 1;
+      const server = new Attached(agent, daemon, { id: `agent-${names}`, ...options });
+      await server.start();
+      const authority = { "grpc.default_authority": server.names[0] as string };
+      const client = connect(calls as string, AgentEndpoint, undefined, authority);
+      return {
+        client,
+        server,
+        async [Symbol.asyncDispose]() {
+          client.close();
+          await server.stop(0);
+        },
+      };
+    },
+    async close() {
+      child.kill("SIGTERM");
+      await once(child, "exit");
     },
   };
 }
