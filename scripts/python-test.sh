@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Where the tests of the programs ran, they are built already.
-[ -x target/debug/forgectl ] || cargo build --locked --bins
+# Where the tests of the programs ran, they are built already, and the example with them.
+[ -x target/debug/examples/attach-door ] || cargo build --locked --bins --examples
 
 cd clients/python
 

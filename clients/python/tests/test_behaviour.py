@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import json
+import os
+import subprocess
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -16,13 +18,15 @@ import pytest
 from client import Events, start_frame
 from google.protobuf import json_format
 
-from forge_daemon import Agent, BlockingTurn, InvocationFailed, Server, Tool, ToolFailed, Turn
+from forge_daemon import Agent, Attached, BlockingTurn, InvocationFailed, Server, Tool, ToolFailed, Turn
 from forge_daemon.proto import agent_pb2, invoke_pb2
 from forge_daemon.proto import values_pb2 as values
 from forge_daemon.proto.agent_pb2_grpc import AgentEndpointStub
 
 TABLE = Path(__file__).parents[2] / "shared/behaviour.json"
 CASES = json.loads(TABLE.read_text("utf-8"))["cases"]
+FORGECTL = os.environ.get("FORGECTL") or Path(__file__).parents[3] / "target/debug/forgectl"
+DOOR = Path(FORGECTL).parent / "examples/attach-door"
 SECONDS = 10
 
 
@@ -151,14 +155,22 @@ def outcome(spec: dict[str, Any], call_id: str) -> agent_pb2.InvokeRequest:
 class Daemon:
     """The other side of one call."""
 
-    def __init__(self, case: dict[str, Any], stub: AgentEndpointStub, start: agent_pb2.InvokeRequest | None) -> None:
-        self.case, self.start = case, start
+    def __init__(
+        self,
+        case: dict[str, Any],
+        stub: AgentEndpointStub,
+        start: agent_pb2.InvokeRequest | None,
+        way: str = "dialled",
+    ) -> None:
+        self.case, self.start, self.way = case, start, way
         self.call = stub.Invoke()
         self.events = Events()
 
     async def run(self) -> tuple[grpc.StatusCode, str]:
         """Sends, and reads until the call is over: its status."""
         if self.start is None:
+            if self.way == "attached":  # There every call has a first message.
+                await self.call.write(agent_pb2.InvokeRequest())
             await self.call.done_writing()
         else:
             await self.call.write(self.start)
@@ -294,36 +306,52 @@ async def check(see: dict[str, Any], scripted: Scripted, daemon: Daemon, status:
         assert not scripted.finished
 
 
+@pytest.fixture(scope="module")
+def door() -> Iterator[tuple[str, str]]:
+    """A real daemon whose attached agents can be called (clients/shared/attach_door.rs): both addresses."""
+    assert DOOR.exists(), f"{DOOR} is missing: run `cargo build --examples` (`make test` does)"
+    with subprocess.Popen([DOOR], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        attach, call = (process.stdout.readline().split()[-1] for _ in range(2))
+        yield attach, call
+        process.terminate()
+
+
 @pytest.fixture
-async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+async def served(door: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """Serves the agent of a case, and gives what calls it: one that is dialled, or one that dials."""
     monkeypatch.delenv("FORGE_PROBE", raising=False)
-    running = []
+    async with AsyncExitStack() as stack:
 
-    async def start(case: dict[str, Any], scripted: Any) -> SimpleNamespace:
-        for name, value in case.get("env", {}).items():
-            monkeypatch.setenv(name, value)
-        server = Server(scripted.agent, "127.0.0.1:0")
-        await server.start()
-        channel = grpc.aio.insecure_channel(server.address)
-        running.append((channel, server))
-        return AgentEndpointStub(channel)
+        async def start(case: dict[str, Any], scripted: Any, way: str = "dialled") -> Any:
+            for name, value in case.get("env", {}).items():
+                monkeypatch.setenv(name, value)
+            if way == "attached":
+                attach, address = door
+                attached = Attached(scripted.agent, attach, id=uuid.uuid4().hex)
+                await stack.enter_async_context(attached)
+                options = [("grpc.default_authority", attached.names[0])]
+            else:
+                server = Server(scripted.agent, "127.0.0.1:0")
+                await server.start()
+                stack.push_async_callback(server.stop, 0.1)
+                address, options = server.address, []
+            return AgentEndpointStub(await stack.enter_async_context(grpc.aio.insecure_channel(address, options)))
 
-    yield start
-    for channel, server in running:
-        await channel.close()
-        await server.stop(0.1)
+        yield start
 
 
+@pytest.mark.parametrize("way", ["dialled", "attached"])
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in CASES])
-async def test_the_shared_table(served, case: dict[str, Any]):
+async def test_the_shared_table(served, case: dict[str, Any], way: str):
     scripted = Scripted(case)
-    stub = await served(case, scripted)
+    stub = await served(case, scripted, way)
     start = None if case.get("start", {}) is None else first_frame(case.get("start", {}))
-    daemon = Daemon(case, stub, start)
+    daemon = Daemon(case, stub, start, way)
     status, details = await asyncio.wait_for(daemon.run(), SECONDS)
     await check(case["see"], scripted, daemon, status, details)
     if "again" in case:
-        daemon = Daemon(case, stub, start)
+        daemon = Daemon(case, stub, start, way)
         status, details = await asyncio.wait_for(daemon.run(), SECONDS)
         await check(case["again"], scripted, daemon, status, details)
 

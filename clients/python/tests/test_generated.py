@@ -13,5 +13,5 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_generated_code_is_up_to_date(tmp_path: Path):
     subprocess.run([sys.executable, PACKAGE / "generate.py", "--out", tmp_path], check=True)
-    assert len(contents(tmp_path)) == 21
+    assert len(contents(tmp_path)) == 24
     assert contents(PACKAGE / "src/forge_daemon/proto") == contents(tmp_path), "run generate.py and commit what changed"

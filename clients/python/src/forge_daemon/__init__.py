@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from forge_daemon.agent import CAPABILITIES, SPANS_ONLY, Agent, Answer
+from forge_daemon.attached import Attached, attach
 from forge_daemon.blocking import BlockingToolCall, BlockingTurn
+from forge_daemon.dialling import CannotAttach
 from forge_daemon.endpoint import current_turn
 from forge_daemon.listening import CannotListen
 from forge_daemon.server import Server, serve
@@ -41,8 +43,10 @@ __all__ = [
     "SPANS_ONLY",
     "Agent",
     "Answer",
+    "Attached",
     "BlockingToolCall",
     "BlockingTurn",
+    "CannotAttach",
     "CannotListen",
     "ForgeRun",
     "InvocationFailed",
@@ -53,6 +57,7 @@ __all__ = [
     "Turn",
     "UserTurn",
     "Verdict",
+    "attach",
     "current_turn",
     "forge_run",
     "from_google_adk",

@@ -17,6 +17,7 @@ import grpc
 from forge_daemon import functions
 from forge_daemon.agent import FROM_SPANS, PROBE, Agent
 from forge_daemon.blocking import BlockingTurn
+from forge_daemon.context import Context
 from forge_daemon.probe import Crash, Host, Script
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import agent_pb2, agent_pb2_grpc, invoke_pb2
@@ -61,15 +62,17 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         self._agent = agent
         self._drain = drain
         self._capabilities = agent.capabilities
-        self._instance_id = uuid.uuid4().hex
+        #: The name of this process.
+        self.instance_id = uuid.uuid4().hex
         self._slots = asyncio.Semaphore(agent.max_concurrent) if agent.max_concurrent else None
         # With the number of steps of a probe script that each has begun.
         self._invocations: dict[str, int] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._is_draining = False
-        self._description = agent_pb2.DescribeResponse(
+        #: What it says of itself.
+        self.description = agent_pb2.DescribeResponse(
             revision=REVISION,
-            instance_id=self._instance_id,
+            instance_id=self.instance_id,
             card=agent.card,
             capabilities=self._capabilities,
             limits=agent_pb2.Limits(
@@ -79,24 +82,20 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             ),
         )
 
-    async def Describe(
-        self, request: agent_pb2.DescribeRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> agent_pb2.DescribeResponse:
+    async def Describe(self, request: agent_pb2.DescribeRequest, context: Context) -> agent_pb2.DescribeResponse:
         """Says who the agent is. There is one agent here, so it answers to every agent_id."""
         # A request without a range comes from a person with a generic client.
         if request.max_revision and not request.min_revision <= REVISION <= request.max_revision:
             message = f"REVISION_UNSUPPORTED: this agent speaks revision {REVISION}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
-        return self._description
+        return self.description
 
-    async def Invoke(
-        self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
+    async def Invoke(self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: Context) -> None:
         """Answers one turn."""
         start = await self._accept(frames, context)
         metadata = context.invocation_metadata() or ()
         carried = trace_context(start.context, metadata)
-        turn = Turn(start, self._instance_id, carried, self._agent.tools)
+        turn = Turn(start, self.instance_id, carried, self._agent.tools)
         stop: Stop = asyncio.get_running_loop().create_future()
         reader = asyncio.create_task(_read(frames, turn, stop))
         work = asyncio.create_task(self._work(turn, stop, metadata))
@@ -104,7 +103,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         work.add_done_callback(self._running.discard)
         work.add_done_callback(lambda _: turn._events.put_nowait(None))
         try:
-            while event := await turn._events.get():
+            while event := await turn._next_event():
                 await context.write(event)
             await work
         except Crash:
@@ -120,9 +119,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         if self._running:
             await asyncio.wait(self._running, timeout=grace_seconds)
 
-    async def _accept(
-        self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> agent_pb2.InvokeStart:
+    async def _accept(self, frames: AsyncIterator[agent_pb2.InvokeRequest], context: Context) -> agent_pb2.InvokeStart:
         """Gives the first frame of a call that can be answered. Refuses others, before anything is sent or done."""
         first = await anext(aiter(frames), None)
         if first is None or first.WhichOneof("frame") != "start":

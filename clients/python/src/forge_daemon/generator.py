@@ -8,9 +8,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import grpc
-
 from forge_daemon import functions
+from forge_daemon.context import Context
 from forge_daemon.party import ask
 from forge_daemon.proto import generator_pb2, generator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -48,15 +47,11 @@ class Generator(generator_pb2_grpc.GeneratorServicer):
         """`write` is called once for every request, and only if cases are wanted."""
         self._write = write
 
-    async def Generate(
-        self, request: generator_pb2.GenerateRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
+    async def Generate(self, request: generator_pb2.GenerateRequest, context: Context) -> None:
         """Answers the daemon."""
         await ask(partial(self._generate, context), request, context)
 
-    async def _generate(
-        self, context: grpc.aio.ServicerContext[Any, Any], request: generator_pb2.GenerateRequest
-    ) -> None:
+    async def _generate(self, context: Context, request: generator_pb2.GenerateRequest) -> None:
         summary = generator_pb2.GenerateSummary()
         if request.count:
             await self._send(request, context, summary)
@@ -65,7 +60,7 @@ class Generator(generator_pb2_grpc.GeneratorServicer):
     async def _send(
         self,
         request: generator_pb2.GenerateRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        context: Context,
         summary: generator_pb2.GenerateSummary,
     ) -> None:
         """Sends the cases, and counts them in the summary."""

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
+from forge_daemon.context import Context
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import generator_pb2, simulator_pb2, validator_pb2
 from forge_daemon.turn import InvocationFailed
@@ -27,9 +28,7 @@ GRACE_SECONDS = 1.0
 STATUSES = {code(status): status for status in grpc.StatusCode if status is not grpc.StatusCode.OK}
 
 
-async def ask(
-    function: Callable[[Request], Awaitable[Response]], request: Request, context: grpc.aio.ServicerContext[Any, Any]
-) -> Response:
+async def ask(function: Callable[[Request], Awaitable[Response]], request: Request, context: Context) -> Response:
     """Awaits the function, within the call's trace and its budget. Whatever fails becomes a status.
 
     An exception is INTERNAL with its text, except for InvocationFailed, which says itself which status it is. The same

@@ -11,23 +11,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from forge_daemon.agent import Agent, Answer, agent_of
-from forge_daemon.endpoint import MAX_MESSAGE_BYTES, SERVICE, AgentEndpoint
-from forge_daemon.generator import SERVICE as GENERATOR_SERVICE
-from forge_daemon.generator import Generator
+from forge_daemon.endpoint import MAX_MESSAGE_BYTES, SERVICE
 from forge_daemon.listening import ALONE, CannotListen, listen_on
-from forge_daemon.proto import (
-    agent_pb2_grpc,
-    generator_pb2_grpc,
-    simulator_pb2_grpc,
-    snapshot_pb2_grpc,
-    validator_pb2_grpc,
-)
-from forge_daemon.simulator import SERVICE as SIMULATOR_SERVICE
-from forge_daemon.simulator import Simulator
-from forge_daemon.snapshot import SERVICE as SNAPSHOT_SERVICE
-from forge_daemon.snapshot import SnapshotProvider
-from forge_daemon.validator import SERVICE as VALIDATOR_SERVICE
-from forge_daemon.validator import Validator
+from forge_daemon.parts import Parts
 
 __all__ = ["DEFAULT_LISTEN", "Server", "serve"]
 
@@ -46,21 +32,9 @@ class Server:
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ALONE])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        self._endpoint = AgentEndpoint(agent, self._begin_to_end)
-        agent_pb2_grpc.add_AgentEndpointServicer_to_server(self._endpoint, self._server)
-        if agent.snapshot:
-            snapshot_pb2_grpc.add_SnapshotProviderServicer_to_server(SnapshotProvider(agent.snapshot), self._server)
-            names.append(SNAPSHOT_SERVICE)
-        if agent.simulator:
-            simulator_pb2_grpc.add_SimulatorServicer_to_server(Simulator(agent.simulator), self._server)
-            names.append(SIMULATOR_SERVICE)
-        if agent.validator:
-            validator_pb2_grpc.add_ValidatorServicer_to_server(Validator(agent.validator), self._server)
-            names.append(VALIDATOR_SERVICE)
-        if agent.generator:
-            generator_pb2_grpc.add_GeneratorServicer_to_server(Generator(agent.generator), self._server)
-            names.append(GENERATOR_SERVICE)
+        parts = Parts(agent, self._begin_to_end)
+        self._endpoint = parts.endpoint
+        names = [health.SERVICE_NAME, reflection.SERVICE_NAME, *parts.add_to(self._server)]
         reflection.enable_server_reflection(names, self._server)
         port = listen_on(self._server, listen)
         #: Where it can be reached, with the real port if 0 was asked for.

@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from forge_daemon import functions
+from forge_daemon.context import Context
 from forge_daemon.party import ask
 from forge_daemon.proto import simulator_pb2, simulator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -55,7 +54,7 @@ class Simulator(simulator_pb2_grpc.SimulatorServicer):
         self._play = play
 
     async def NextInput(
-        self, request: simulator_pb2.NextInputRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: simulator_pb2.NextInputRequest, context: Context
     ) -> simulator_pb2.NextInputResponse:
         """Answers the daemon."""
         return await ask(self._turn, request, context)

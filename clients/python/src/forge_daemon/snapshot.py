@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 
 from forge_daemon import functions
+from forge_daemon.context import Context
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import snapshot_pb2, snapshot_pb2_grpc
 from forge_daemon.values import fault_of, json_of
@@ -32,9 +33,7 @@ class SnapshotProvider(snapshot_pb2_grpc.SnapshotProviderServicer):
         """`capture` is called once for each path."""
         self._capture = capture
 
-    async def Capture(
-        self, request: snapshot_pb2.CaptureRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> snapshot_pb2.CaptureResponse:
+    async def Capture(self, request: snapshot_pb2.CaptureRequest, context: Context) -> snapshot_pb2.CaptureResponse:
         """Answers the daemon."""
         response = snapshot_pb2.CaptureResponse()
         values: dict[str, Any] = {}

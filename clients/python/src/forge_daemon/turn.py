@@ -25,6 +25,9 @@ _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_to
 MAX_TRACE = 16 * 1024
 """A longer traceback keeps its end, which says what happened."""
 
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""What a turn has said and nobody has read yet. Daemons take no more of a whole call."""
+
 
 class ToolFailed(Exception):
     """A tool failed, or a stub says that it did. Give the text to the model, as you would with a real tool's error."""
@@ -92,7 +95,8 @@ class Turn:
         self._usage = values.Usage()
         self._ending: int | None = None
         self._results_may_come = True
-        # No limit: whoever reads slowly must not stop the agent from noticing a cancel.
+        # Nobody waits for room in it: whoever reads slowly must not stop the agent from noticing a cancel.
+        self._waiting_bytes = 0
         self._events: asyncio.Queue[invoke_pb2.InvokeResponse | None] = asyncio.Queue()
         self._seq = 0
         self._is_over = False
@@ -147,6 +151,10 @@ class Turn:
 
     def say(self, text: str) -> None:
         """Adds a piece to the answer, and sends it at once if somebody watches."""
+        self._check_room()
+        self._say(text)
+
+    def _say(self, text: str) -> None:
         if self.start.want_deltas and text:
             self._emit(text_delta=invoke_pb2.TextDelta(text=text, channel=invoke_pb2.TEXT_CHANNEL_ANSWER))
             self._said += text
@@ -154,11 +162,16 @@ class Turn:
 
     def reason(self, text: str) -> None:
         """Sends a piece of the model's reasoning. It is no part of the answer, and nothing is judged by it."""
+        self._check_room()
         if self.start.want_deltas and text:
             self._emit(text_delta=invoke_pb2.TextDelta(text=text, channel=invoke_pb2.TEXT_CHANNEL_REASONING))
 
     def log(self, message: str, level: str = "info") -> None:
         """Sends a line to people who debug the agent."""
+        self._check_room()
+        self._log(message, level)
+
+    def _log(self, message: str, level: str) -> None:
         self._emit(log=invoke_pb2.LogLine(level=level, message=message.encode("utf-8", "replace").decode()))
 
     def usage(
@@ -182,6 +195,7 @@ class Turn:
 
         It leaves the turn if no further model turn is allowed. A model that is called outside of it is not counted.
         """
+        self._check_room()
         self._begin_model_turn()
         began = time.monotonic()
         record = invoke_pb2.ModelTurn(index=self._model_turns)
@@ -200,6 +214,7 @@ class Turn:
         unless `params_unknown` says why this code cannot tell them, and who could: then suites say nothing about
         them.
         """
+        self._check_room()
         call_id = call_id if call_id and call_id not in self._calls else uuid.uuid4().hex
         call = ToolCall(self, name, call_id, None if params is None else json_of(params))
         self._emit(
@@ -251,11 +266,25 @@ class Turn:
             return  # Code that ignores a cancel goes on talking; nobody listens.
         self._seq += 1
         elapsed = duration(time.monotonic() - self._accepted_at)
-        self._events.put_nowait(invoke_pb2.InvokeResponse(seq=self._seq, elapsed=elapsed, **event))
+        message = invoke_pb2.InvokeResponse(seq=self._seq, elapsed=elapsed, **event)
+        self._waiting_bytes += message.ByteSize()
+        self._events.put_nowait(message)
+
+    def _check_room(self) -> None:
+        if self._waiting_bytes > MAX_WAITING_BYTES and not self._is_over:
+            message = f"more than {MAX_WAITING_BYTES >> 20} MiB of what the turn has said wait, and nobody reads them"
+            raise InvocationFailed(message, "UNREAD", StatusCode.RESOURCE_EXHAUSTED)
+
+    async def _next_event(self) -> invoke_pb2.InvokeResponse | None:
+        """What is to be sent next; None behind the last one."""
+        event = await self._events.get()
+        if event is not None:
+            self._waiting_bytes -= event.ByteSize()
+        return event
 
     def _log_trace(self, error: BaseException) -> None:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
-        self.log(trace if len(trace) <= MAX_TRACE else f"…{trace[-MAX_TRACE:]}", "error")
+        self._log(trace if len(trace) <= MAX_TRACE else f"…{trace[-MAX_TRACE:]}", "error")
 
     def _consume(self, usage: values.Usage) -> None:
         for name in _TOKENS:
@@ -302,7 +331,7 @@ class Turn:
         text = self._last_said(end.reason).encode("utf-8", "replace").decode() if end.text is None else end.text
         for said in (self._said, self._said[self._said_before_call :]):
             if text.startswith(said):
-                self.say(text.removeprefix(said))
+                self._say(text.removeprefix(said))
                 break
         reason = end.reason
         if reason == invoke_pb2.FINISH_REASON_COMPLETED and self._ending is not None:

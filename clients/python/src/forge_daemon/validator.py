@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from forge_daemon import functions
+from forge_daemon.context import Context
 from forge_daemon.party import ask
 from forge_daemon.proto import validator_pb2, validator_pb2_grpc
 from forge_daemon.proto import values_pb2 as values
@@ -55,7 +56,7 @@ class Validator(validator_pb2_grpc.ValidatorServicer):
         self._judge = judge
 
     async def Validate(
-        self, request: validator_pb2.ValidateRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: validator_pb2.ValidateRequest, context: Context
     ) -> validator_pb2.ValidateResponse:
         """Answers the daemon."""
         return await ask(self._validate, request, context)
