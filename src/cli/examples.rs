@@ -57,8 +57,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("status", &["forgectl status --daemon local"]),
     ("completions", &["forgectl completions bash > ~/.local/share/bash-completion/completions/forgectl"]),
     ("proto", &["forgectl proto --out proto"]),
-    ("init", &["forgectl init python my-agent"]),
+    ("init", &["forgectl init python my-agent", "forgectl init typescript my-agent"]),
     ("init python", &["forgectl init python my-agent"]),
+    ("init typescript", &["forgectl init typescript my-agent"]),
 ];
 
 /// What people look for stands first: what it does, how it is used.

@@ -627,10 +627,41 @@ fn things_to_take_away() {
     assert!(place.run(&["completions", "bash"]).stdout.contains("_forgectl"));
     let version = place.run(&["--version"]).stdout;
     assert!(version.contains("build") && version.contains("protocol revision 1"), "{version}");
-    assert_eq!(place.run(&["init", "python", "mine"]).code, Some(0));
-    assert_eq!(place.run(&["check", "mine/evals"]).code, Some(0));
-    let again = place.run(&["init", "python", "mine"]);
-    assert_eq!(again.code, Some(2), "nothing is overwritten");
+    for language in ["python", "typescript"] {
+        assert_eq!(place.run(&["init", language, language]).code, Some(0));
+        assert_eq!(place.run(&["check", &format!("{language}/evals")]).code, Some(0));
+        let again = place.run(&["init", language, language]);
+        assert_eq!(again.code, Some(2), "nothing is overwritten");
+    }
+}
+
+/// npm would take what is no SDK for something else, such as a repository of a stranger.
+#[test]
+fn where_the_typescript_sdk_is() {
+    let place = Place::new();
+    place.write("sdk/package.json", r#"{"name": "forge-daemon"}"#);
+    place.write("other/package.json", r#"{"name": "other"}"#);
+    for (sdk, text) in [
+        ("clients/typescript", "clients/typescript: there is no such file or folder"),
+        ("file:nowhere", "file:nowhere: there is no such file or folder"),
+        ("other", "other: this folder does not hold the SDK"),
+        ("sdk", "run `npm ci --ignore-scripts && npm run build` in sdk"),
+    ] {
+        let ended = place.run(&["init", "typescript", "a", "--sdk", sdk]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    }
+    place.write("sdk/dist/index.js", "");
+    let folder = format!("file:{}", place.path().join("sdk").display());
+    for (number, (sdk, wanted)) in
+        [("sdk", &*folder), ("0.1.0", "0.1.0"), ("https://a.example/\"sdk\".tgz", "https://a.example/\"sdk\".tgz")]
+            .into_iter()
+            .enumerate()
+    {
+        let name = number.to_string();
+        assert_eq!(place.run(&["init", "typescript", &name, "--sdk", sdk]).code, Some(0));
+        assert_eq!(place.json(&format!("{name}/package.json"))["dependencies"]["forge-daemon"], wanted);
+    }
 }
 
 /// Whoever stops reading is not told about it.

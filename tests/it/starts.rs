@@ -127,7 +127,24 @@ fn agents_that_do_not_serve() {
             3,
             &["ended before it served", "| loading", "| no module named forge", "ended with exit status: 3"][..],
         ),
-        (&["--start", "/no/such/agent {listen}"], 3, &["ended before it served", "ended with exit status: 127"]),
+        (
+            &["--start", "/no/such/agent {listen}"],
+            3,
+            &["ended before it served", "ended with exit status: 127", "hint: the program is not installed, or not on"],
+        ),
+        (
+            &["--start", "echo 'Error [ERR_MODULE_NOT_FOUND]: no forge-daemon' >&2; exit 1"],
+            3,
+            &["hint: what the agent imports is not installed: run `npm install`"],
+        ),
+        (
+            &["--start", &format!("{} -c 'import no_such_thing'", python()), "-n", "grpc://127.0.0.1:9"],
+            3,
+            &[
+                "| ModuleNotFoundError: No module named 'no_such_thing'",
+                "hint: what the agent imports is not installed",
+            ],
+        ),
         (
             &["--start", &silent, "--start-within", "300ms"],
             3,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1]
-SCAFFOLD = PACKAGE.parents[1] / "src/cli/init/agent.py"
+SCAFFOLD = PACKAGE.parents[1] / "src/cli/init/python/agent.py"
 
 AGENTS = [
     pytest.param(["-m", "forge_daemon.samples.weather", "--listen"], id="weather"),

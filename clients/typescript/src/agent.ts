@@ -74,6 +74,7 @@ const AGENT_KEYS: readonly string[] = [...PARTS, "card", "capabilities", "maxCon
 
 /** Refuses with a TypeError what could only fail later. A bare function is an agent, too. */
 export function checkAgent(given: Agent | Answer): CheckedAgent {
+  checkNode(process.versions.node);
   const agent = typeof given === "function" ? { card: { id: given.name || "agent" }, answer: given } : given;
   if (typeof agent !== "object" || agent === null) {
     throw new TypeError(`agent: a function or { card, answer }, not ${agent === null ? "null" : typeof agent}`);
@@ -95,6 +96,14 @@ export function checkAgent(given: Agent | Answer): CheckedAgent {
   });
   const capabilities = [...(agent.capabilities ?? CAPABILITIES), ...(isProbed() ? ["probe"] : [])];
   return { ...agent, agentCard, capabilities, maxConcurrent, tools };
+}
+
+/** npm does no more than warn. */
+export function checkNode(version: string): void {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  if (major < 20 || (major === 20 && minor < 15)) {
+    throw new TypeError(`forge-daemon needs Node.js 20.15 or later, and this is ${version}`);
+  }
 }
 
 /** Whether scripts of the daemon are obeyed: nobody shall use them against a production agent. */

@@ -85,6 +85,34 @@ test("the package holds what it promises, and nothing of frameworks", () => {
     expect(existsSync(join(own, target.replace(/js$/, "d.ts")))).toBe(true);
 });
 
+test("what `forgectl init typescript` writes passes, in each of the ways that its README shows", () => {
+  const [tarball = ""] = readdirSync(project).filter((name) => name.endsWith(".tgz"));
+  const written = run(forgectl, ["init", "typescript", "my-agent", "--sdk", tarball], project);
+  expect([written.status, written.said]).toEqual([0, expect.stringContaining("written to my-agent")]);
+  const folder = join(project, "my-agent");
+  const { dependencies, devDependencies, engines } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  expect(dependencies["forge-daemon"]).toBe(`file:${join(project, tarball)}`);
+  expect(engines).toEqual(JSON.parse(readFileSync(join(root, "package.json"), "utf8")).engines);
+  // What it names is what is tested here.
+  for (const [name, range] of Object.entries({ ...dependencies, ...devDependencies }) as [string, string][]) {
+    if (name === "forge-daemon") continue;
+    const { version } = JSON.parse(readFileSync(join(root, "node_modules", name, "package.json"), "utf8"));
+    const [, least = 0] = /(\d+)/.exec(range) ?? [];
+    expect(Number.parseInt(version, 10), `${name} ${range}`).toBeGreaterThanOrEqual(Number(least));
+  }
+  const results = join(folder, "evals/results");
+  for (const [command, shown] of [
+    ["forgectl run --strict", "3/3 passed"],
+    ["npm test", "3 passed"],
+    ["npm run check", ""],
+  ] as const) {
+    const { status, said } = run("bash", ["-c", command], folder);
+    expect([command, status, status === 0 ? "" : said]).toEqual([command, 0, ""]);
+    expect(said).toContain(shown);
+  }
+  expect(existsSync(results)).toBe(true);
+}, 60_000);
+
 describe("docs/typescript.md", () => {
   test.each(sections.filter(({ commands }) => commands.length > 0).map((section) => [section.title, section] as const))(
     "%s",

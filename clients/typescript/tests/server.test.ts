@@ -7,6 +7,7 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { checkNode } from "../src/agent.js";
 import { Health } from "../src/gen/grpc/health/v1/health_pb.js";
 import { ServerReflection, type ServerReflectionResponse } from "../src/gen/grpc/reflection/v1/reflection_pb.js";
 import { type Agent, Server, tool } from "../src/index.js";
@@ -47,6 +48,13 @@ test.each<[string, Any, string]>([
   expect(() => new Server(agent)).toThrow(
     expect.objectContaining({ name: "TypeError", message: expect.stringContaining(message) }),
   );
+});
+
+test("a Node.js that is too old is told so at start", () => {
+  for (const version of ["18.20.8", "20.14.0"]) {
+    expect(() => checkNode(version)).toThrow(`forge-daemon needs Node.js 20.15 or later, and this is ${version}`);
+  }
+  for (const version of ["20.15.0", "22.0.0", "26.1.0-nightly"]) checkNode(version);
 });
 
 test.each<[string, Any, string]>([

@@ -257,11 +257,14 @@ impl Start {
                 tokio::time::sleep(LOOK).await;
                 continue;
             };
-            let error = failed(why).details(output.lock().shown());
-            return Err(match address {
-                Address::Told => error
-                    .hint("with {listen} in the command forgectl says where to listen; -n ADDRESS says where it does"),
-                _ => error,
+            let shown = output.lock().shown();
+            let of_address = (address == Address::Told)
+                .then_some("with {listen} in the command forgectl says where to listen; -n ADDRESS says where it does");
+            let hint = what_is_missing(&shown).or(of_address);
+            let error = failed(why).details(shown);
+            return Err(match hint {
+                Some(hint) => error.hint(hint),
+                None => error,
             });
         }
     }
@@ -277,6 +280,18 @@ impl Started {
             kept.end().await;
         }
     }
+}
+
+/// What to do where the lines of a command say that something is not installed, which people meet first.
+fn what_is_missing(lines: &[String]) -> Option<&'static str> {
+    let says = |piece: &str| lines.iter().any(|line| line.contains(piece));
+    if says("ERR_MODULE_NOT_FOUND") || says("Cannot find module") {
+        return Some("what the agent imports is not installed: run `npm install` where its package.json is");
+    }
+    if says("ModuleNotFoundError") {
+        return Some("what the agent imports is not installed in this Python: is its virtual environment active?");
+    }
+    says("exit status: 127").then_some("the program is not installed, or not on the PATH")
 }
 
 /// Where an address leads.

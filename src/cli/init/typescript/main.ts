@@ -1,0 +1,4 @@
+import { serve } from "forge-daemon";
+import { agent } from "./agent.ts";
+
+await serve(agent);
