@@ -4,10 +4,10 @@
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Build, start a daemon and a real Python agent, run a suite against it
+demo: ## Build, start a daemon, run the same suites against agents in Python, TypeScript and Rust
 	scripts/demo.sh
 
-test: lint proto-lint ci-lint rust-test python-test typescript-test ## Set up what the tests need and run all of them
+test: lint proto-lint ci-lint rust-test python-test typescript-test demo ## Set up what the tests need and run all of them
 
 build: ## Build the three programs (target/debug)
 	cargo build --locked --bins

@@ -7,16 +7,10 @@ export FORGECTL=${FORGECTL:-$PWD/target/debug/forgectl}
 # `cargo test` builds the example, too.
 [ -x "$(dirname "$FORGECTL")/examples/attach-door" ] || cargo build --locked --bins --examples
 
-cd clients/typescript
-wanted=$(sha256sum package-lock.json | cut -d ' ' -f 1)
-if [ "$(cat node_modules/.set-up-for 2>/dev/null || true)" != "$wanted" ]; then
-    echo "setting up clients/typescript/node_modules"
-    npm ci --loglevel=error --ignore-scripts
-    echo "$wanted" > node_modules/.set-up-for
-fi
-npx biome ci --log-level=warn .
 # The samples import the package by its name, as anybody's program does: it is built before they are checked.
-npm run --silent build
+scripts/setup-typescript.sh
+cd clients/typescript
+npx biome ci --log-level=warn .
 npx tsc
 npx tsc --project tests/scripts
 npx vitest run --reporter=dot
