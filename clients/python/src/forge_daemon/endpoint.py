@@ -5,6 +5,7 @@ The rules it keeps are written at `AgentEndpoint.Invoke` in agent.proto.
 
 import asyncio
 import contextlib
+import inspect
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -62,6 +63,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         self._agent = agent
         self._drain = drain
         self._capabilities = agent.capabilities
+        self._is_async = agent.answer is not None and functions.is_async(agent.answer)
         #: The name of this process.
         self.instance_id = uuid.uuid4().hex
         self._slots = asyncio.Semaphore(agent.max_concurrent) if agent.max_concurrent else None
@@ -164,14 +166,15 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             turn._finish(end)
             return
         answering = asyncio.create_task(self._conclude(turn, budget, metadata))
+        # Of the three that end the wait, the first says so; `asyncio.wait` would cost a tenth of an empty turn.
+        answering.add_done_callback(lambda _: _settle(stop, None))
+        timer = None if budget is None else asyncio.get_running_loop().call_later(budget, _settle, stop, None)
         try:
-            waiting: set[asyncio.Future[Any]] = {answering, stop}
-            await asyncio.wait(waiting, timeout=budget, return_when=asyncio.FIRST_COMPLETED)
+            stopped = await stop
             if answering.done():
                 end = answering.result()
             else:
-                if stop.done():
-                    end, grace = stop.result()
+                end, grace = stopped or (end, grace)
                 answering.cancel()
                 # Code that does not react to its cancellation is left behind: the daemon does not wait for it either.
                 await asyncio.wait({answering}, timeout=grace / 2)
@@ -180,6 +183,8 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             turn._finish(end)
         finally:
             answering.cancel()
+            if timer:
+                timer.cancel()
 
     async def _conclude(self, turn: Turn, budget: float | None, metadata: Any) -> Conclusion:
         """Runs the agent within the call's trace, and sees that its spans are sent if the daemon reads them."""
@@ -223,9 +228,10 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         answer = self._agent.answer
         assert answer is not None  # Such calls are refused.
         # In the task of this turn alone, which ends with it.
-        if functions.is_async(answer):
+        if self._is_async:
             _current.set(turn)
-            return await functions.call(answer, turn)
+            result: Any = answer(turn)  # type: ignore[arg-type]
+            return await result if inspect.isawaitable(result) else result
         blocking = BlockingTurn(turn)
         _current.set(blocking)
         try:
@@ -242,8 +248,8 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         return Host(count, lambda id: self._invocations.get(id, 0), self._drain, metadata)
 
 
-Stop = asyncio.Future[tuple[Conclusion, float]]
-"""Set when the daemon wants a turn to end: how it shall end, and within how many seconds."""
+Stop = asyncio.Future[tuple[Conclusion, float] | None]
+"""Set when a turn ends: how the daemon wants it to end, and within how many seconds; None if it did not ask."""
 
 
 async def _read(frames: AsyncIterator[agent_pb2.InvokeRequest], turn: Turn, stop: Stop) -> None:
@@ -252,15 +258,20 @@ async def _read(frames: AsyncIterator[agent_pb2.InvokeRequest], turn: Turn, stop
         match frame.WhichOneof("frame"):
             case "tool_result":
                 turn._resolve(frame.tool_result)
-            case "cancel" if not stop.done():
-                stop.set_result(_cancelled(frame.cancel))
-            case "start" | "attachment" as kind if not stop.done():
+            case "cancel":
+                _settle(stop, _cancelled(frame.cancel))
+            case "start" | "attachment" as kind:
                 message = f"frame: unexpected `{kind}`"
                 fault = values.Fault(grpc_code=code(grpc.StatusCode.INVALID_ARGUMENT), message=message)
-                stop.set_result((Conclusion(invoke_pb2.FINISH_REASON_FAILED, error=fault), CANCEL_GRACE_SECONDS))
+                _settle(stop, (Conclusion(invoke_pb2.FINISH_REASON_FAILED, error=fault), CANCEL_GRACE_SECONDS))
             case _:
-                pass  # Said before, or a kind of frame that a later revision knows.
+                pass  # A kind of frame that a later revision knows.
     turn._no_more_results()
+
+
+def _settle(stop: Stop, how: tuple[Conclusion, float] | None) -> None:
+    if not stop.done():
+        stop.set_result(how)
 
 
 def _cancelled(cancel: agent_pb2.InvokeCancel) -> tuple[Conclusion, float]:

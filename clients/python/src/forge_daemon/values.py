@@ -67,9 +67,8 @@ def code(status: StatusCode) -> int:
 
 def duration(seconds: float) -> Duration:
     """Seconds in the protocol's form."""
-    result = Duration()
-    result.FromNanoseconds(round(seconds * 1e9))
-    return result
+    whole, nanos = divmod(round(seconds * 1e9), 1_000_000_000)
+    return Duration(seconds=whole, nanos=nanos)
 
 
 def seconds(length: Duration) -> float:
