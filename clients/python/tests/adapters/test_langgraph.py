@@ -29,6 +29,13 @@ async def look(city: str, units: str = "celsius") -> dict[str, Any]:
 
 
 @tool
+def look_at_once(city: str) -> str:
+    """Looks up the weather of a city, and blocks."""
+    RUNS.append("look_at_once")
+    return f"17 in {city}"
+
+
+@tool
 def fail(why: str) -> str:
     """Fails."""
     RUNS.append("fail")
@@ -170,6 +177,35 @@ async def test_a_graph_of_plain_functions(serve, mode):
     events.check_rules()
     assert (events.reason, events.tools) == ("TOOL_CALLS" if mode == ROUTING_ONLY else "COMPLETED", ["look"])
     assert (["look"] if mode == LIVE else []) == RUNS
+
+
+@pytest.mark.parametrize("mode", [LIVE, STUB])
+async def test_a_wrapper_that_blocks(serve, mode):
+    def wrap(request: Any, execute: Any) -> Any:
+        return execute(request)
+
+    graph = with_node(
+        fed(calls(("look_at_once", {"city": "Paris"})), "Done."), ToolNode([look_at_once], wrap_tool_call=wrap)
+    )
+    events = await invoke(
+        await serve(from_langgraph(graph)), start_frame(mode=mode), on_event=answering({"look_at_once": 1})
+    )
+    events.check_rules()
+    if mode == LIVE:
+        assert (events.text, RUNS) == ("Done.", ["look_at_once"])
+    else:
+        # Better than to wait for ever.
+        assert (events.reason, events.finished.error.reason, RUNS) == ("FAILED", "TOOL_NOT_WRAPPED", [])
+        assert "give it awrap_tool_call, too" in events.finished.error.message
+
+    async def wrap_async(request: Any, execute: Any) -> Any:
+        return await execute(request)
+
+    RUNS.clear()
+    node = ToolNode([look_at_once], wrap_tool_call=wrap, awrap_tool_call=wrap_async)
+    stub = await serve(from_langgraph(with_node(fed(calls(("look_at_once", {"city": "Paris"})), "Done."), node)))
+    events = await invoke(stub, start_frame(mode=mode), on_event=answering({"look_at_once": 1}))
+    assert (events.text, RUNS) == ("Done.", ["look_at_once"] if mode == LIVE else [])
 
 
 async def run_tools(state: MessagesState) -> dict[str, Any]:

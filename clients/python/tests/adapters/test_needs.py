@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -32,6 +33,42 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, installed: str | None, messag
     with pytest.raises(ImportError) as raised:
         adapters.needs("from_x", "x", "1.2", "2", "x-extra")
     assert str(raised.value) == message
+
+
+OTHERWISE = """
+import agents
+from agents.tool import FunctionTool
+from google.adk.tools.base_tool import BaseTool
+from langgraph.prebuilt import ToolNode
+
+del ToolNode._execute_tool_async
+agents.function_tool = lambda function: FunctionTool("x", "", {}, function, strict_json_schema=False)
+from google.adk.tools.function_tool import FunctionTool as AdkTool
+del AdkTool._get_declaration, BaseTool._get_declaration
+
+import forge_daemon
+for name in ("from_langgraph", "from_openai_agents", "from_google_adk"):
+    try:
+        getattr(forge_daemon, name)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_a_framework_that_runs_tools_otherwise():
+    said = subprocess.run([sys.executable, "-c", OTHERWISE], capture_output=True, text=True, check=True).stdout
+    for adapter, distribution, supported, line in zip(
+        ["from_langgraph", "from_openai_agents", "from_google_adk"],
+        ["langgraph-prebuilt", "openai-agents", "google-adk"],
+        [">=1.1.3,<2", ">=0.24,<1", ">=2.13,<3"],
+        said.splitlines(),
+        strict=True,
+    ):
+        # The version that the tests run with is the one that is named as tried.
+        tried = version(distribution)
+        wanted = f"{distribution}{supported} that runs tools as {tried} does"
+        remedy = f"pip install '{distribution}=={tried}'"
+        assert line == f"{adapter} needs {wanted}, and {tried} does not: {remedy}"
 
 
 MISSING = """

@@ -1,10 +1,10 @@
 """Agents as they are, of the frameworks that people use: a module for each, behind an extra of the same name."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["needs"]
+__all__ = ["expects", "needs"]
 
 
 def needs(adapter: str, distribution: str, minimum: str, below: str, extra: str) -> None:
@@ -16,6 +16,21 @@ def needs(adapter: str, distribution: str, minimum: str, below: str, extra: str)
         raise ImportError(f"{adapter} needs {wanted}: {remedy}") from None
     if not tuple(_numbers(minimum)) <= tuple(_numbers(found)) < tuple(_numbers(below)):
         raise ImportError(f"{adapter} needs {wanted}, and {found} is installed: {remedy}")
+
+
+def expects(adapter: str, distribution: str, minimum: str, below: str, tried: str, holds: Callable[[], bool]) -> None:
+    """Raises ImportError, in one line, unless what a framework has no public name for is as the adapter knows it.
+
+    `tried` is the version that the tests run with.
+    """
+    try:
+        if holds():
+            return
+    except Exception:  # Whatever it is, it is not what is known.
+        pass
+    wanted = f"{distribution}>={minimum},<{below} that runs tools as {tried} does"
+    found = version(distribution)
+    raise ImportError(f"{adapter} needs {wanted}, and {found} does not: pip install '{distribution}=={tried}'")
 
 
 def _numbers(text: str) -> Iterator[int]:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from forge_daemon.adapters import needs
+from forge_daemon.adapters import expects, needs
 from forge_daemon.agent import CAPABILITIES, Agent
 from forge_daemon.proto.agent_pb2 import TOOL_MODE_STUB
 from forge_daemon.proto.values_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, Message, Part
@@ -30,6 +30,14 @@ from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 
 __all__ = ["from_google_adk"]
+
+
+def _declares_tools_as_known() -> bool:
+    """Whether tools say what they are where the ADK itself asks them, for which there is no public name."""
+    return FunctionTool(_declares_tools_as_known)._get_declaration().name == "_declares_tools_as_known"  # type: ignore[union-attr]
+
+
+expects("from_google_adk", "google-adk", "2.13", "3", "2.13.0", _declares_tools_as_known)
 
 USER = "user"
 OF_THE_KIT = ("transfer_to_agent", "set_model_response", "exit_loop", "adk_")

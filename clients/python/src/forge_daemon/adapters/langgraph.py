@@ -5,18 +5,18 @@ the turn before they run one, so that a stub may stand in its place.
 """
 
 import asyncio
+import inspect
 import json
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.metadata import version
 from typing import Any, TypeVar
 from uuid import UUID
 
 from forge_daemon import functions
-from forge_daemon.adapters import needs
+from forge_daemon.adapters import expects, needs
 from forge_daemon.agent import CAPABILITIES, Agent
 from forge_daemon.proto.agent_pb2 import TOOL_MODE_LIVE, TOOL_MODE_STUB
 from forge_daemon.proto.invoke_pb2 import FINISH_REASON_INPUT_REQUIRED
@@ -29,6 +29,7 @@ if tuple(sys.version_info) < (3, 11):
     # Models and tools would run unseen.
     raise ImportError("from_langgraph needs Python 3.11: before it LangChain does not hand callbacks on to async code")
 needs("from_langgraph", "langgraph", "1.2", "2", "langgraph")
+needs("from_langgraph", "langgraph-prebuilt", "1.1.3", "2", "langgraph")
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
@@ -40,6 +41,15 @@ from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 
 __all__ = ["from_langgraph", "history"]
+
+
+def _runs_tools_as_known() -> bool:
+    """Whether a tool node calls its tools where `_let_ask` stands."""
+    found = [inspect.signature(one).parameters for one in (ToolNode._execute_tool_sync, ToolNode._execute_tool_async)]
+    return all(list(one)[:2] == ["self", "request"] for one in found)
+
+
+expects("from_langgraph", "langgraph-prebuilt", "1.1.3", "2", "1.1.3", _runs_tools_as_known)
 
 T = TypeVar("T")
 
@@ -138,8 +148,15 @@ class _Reporter(BaseCallbackHandler):
 
         return self.wait(act())
 
-    def wait(self, work: Awaitable[T]) -> T:
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits in a thread for something on the event loop."""
+        if threading.get_ident() == self._thread:
+            work.close()
+            # An async graph calls a `wrap_tool_call` there, and what it waits for could never happen.
+            raise InvocationFailed(
+                "a ToolNode with wrap_tool_call cannot wait for a stub in an async graph; give it awrap_tool_call, too",
+                "TOOL_NOT_WRAPPED",
+            )
 
         async def kept() -> tuple[T | None, BaseException | None]:
             try:
@@ -277,16 +294,12 @@ _is_inside: ContextVar[bool] = ContextVar("forge_is_inside", default=False)
 def _let_ask(node: ToolNode) -> None:
     """Lets a tool node ask the turn under way before it runs a tool; without one it does what it always did.
 
-    It stands where the tool itself is called, within the graph's own wrappers and its handling of errors.
+    It stands where the tool itself is called, within the graph's own wrappers. There is no public way for a node that
+    exists: `wrap_tool_call` is for who makes it, and a node that has one handles errors otherwise than one without.
     """
     if getattr(node, "_forge_asks", False):
         return
-    try:
-        execute, execute_async = node._execute_tool_sync, node._execute_tool_async
-    except AttributeError:
-        found = version("langgraph-prebuilt")
-        message = f"from_langgraph does not know how langgraph-prebuilt {found} runs tools: install an earlier one"
-        raise ImportError(message) from None
+    execute, execute_async = node._execute_tool_sync, node._execute_tool_async
 
     def run(request: Any, *more: Any) -> Any:
         reporter = _reporter.get()

@@ -4,6 +4,7 @@ Hooks of the SDK tell the turn what models do. The function tools of every agent
 those of MCP servers as well, ask the turn before they run.
 """
 
+import asyncio
 import functools
 import json
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from forge_daemon import functions
-from forge_daemon.adapters import needs
+from forge_daemon.adapters import expects, needs
 from forge_daemon.agent import CAPABILITIES, Agent
 from forge_daemon.proto.agent_pb2 import TOOL_MODE_STUB
 from forge_daemon.proto.invoke_pb2 import FINISH_REASON_INPUT_REQUIRED, FINISH_REASON_REFUSED
@@ -30,6 +31,16 @@ from agents.lifecycle import RunHooks
 from agents.tool import FunctionTool
 
 __all__ = ["from_openai_agents", "history"]
+
+
+def _runs_tools_as_known() -> bool:
+    """Whether a tool is called where `_let_tool_ask` stands, and a handoff knows its agent."""
+    agent = agents.Agent(name="probe")
+    made = agents.function_tool(_unreachable)
+    return asyncio.iscoroutinefunction(made.on_invoke_tool._invoke_tool_impl) and (  # type: ignore[attr-defined]
+        agents.handoff(agent)._agent_ref() is agent  # type: ignore[misc]
+    )
+
 
 WITHOUT_MODES = tuple(one for one in CAPABILITIES if not one.startswith("tools."))
 
@@ -172,7 +183,11 @@ def _let_ask(agent: "agents.Agent[Any]") -> None:
 
 
 def _let_tool_ask(tool: FunctionTool) -> None:
-    """Stands within the SDK's handling of errors, where it has one, as the tool itself does."""
+    """Stands within the SDK's handling of errors, where it has one, as the tool itself does.
+
+    The public `on_invoke_tool` is all that a tool made by hand has. That of a decorated one gives the model a text in
+    place of an error, in words of its author, and a failed call would be told as one that worked.
+    """
     invoker: Any = tool.on_invoke_tool
     place, name = (invoker, "_invoke_tool_impl") if hasattr(invoker, "_invoke_tool_impl") else (tool, "on_invoke_tool")
     invoke = getattr(place, name)
@@ -312,3 +327,6 @@ def _items(role: int, part: Part) -> Iterator[dict[str, Any]]:
 
 async def _unreachable() -> Any:
     raise AssertionError("a stub never runs a tool")
+
+
+expects("from_openai_agents", "openai-agents", "0.24", "1", "0.24.0", _runs_tools_as_known)
