@@ -3,6 +3,7 @@
 //! `cargo bench --bench programs` prints the figures; `-- NAME` only those whose names hold NAME. They are those of one
 //! machine and one moment: benches/README.md says which, and what has to hold.
 
+mod attached;
 mod exporters;
 mod runs;
 mod scripts;
@@ -22,11 +23,12 @@ const FORGECTL: &str = env!("CARGO_BIN_EXE_forgectl");
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let benches: [(&str, fn()); 7] = [
+    let benches: [(&str, fn()); 8] = [
         ("throughput against a bare loop", runs::throughput),
         ("a hundred thousand cases", runs::many_cases),
         ("first dispatch", runs::first_dispatch),
         ("hung calls", runs::hung_calls),
+        ("attached against dialled", attached::attached),
         ("exporting traces", exporters::exporters),
         ("script assertions", scripts::script_assertions),
         ("neighbours of hostile scripts", scripts::neighbours),

@@ -480,12 +480,18 @@ mod tests {
     use super::*;
     use crate::peer::attach::Hub;
 
+    type Sent = mpsc::UnboundedReceiver<Result<AttachResponse, Status>>;
+
     /// A session of an agent with two slots, and what is sent to the agent.
-    fn session() -> (Hub, Arc<Session>, mpsc::UnboundedReceiver<Result<AttachResponse, Status>>) {
+    fn session() -> (Hub, Arc<Session>, Sent) {
+        session_of(2)
+    }
+
+    fn session_of(slots: u32) -> (Hub, Arc<Session>, Sent) {
         let (hub, (frames, sent)) = (Hub::default(), mpsc::unbounded_channel());
         let description = Some(Arc::new(Description::default()));
         let offers =
-            vec![Offer { agent_id: "a".to_owned(), most_at_once: Some(2), version: String::new(), description }];
+            vec![Offer { agent_id: "a".to_owned(), most_at_once: Some(slots), version: String::new(), description }];
         let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
         let theirs = Sizes { call: 100, stream: 1_000 };
         let welcome = |_: &Session| Err(Status::ok("welcome"));
@@ -520,6 +526,37 @@ mod tests {
         }
         let status = session.take_frame(reply(unread.call_no, 1)).expect_err("it overruns");
         assert!(status.code() == Code::ResourceExhausted && status.message().contains("WINDOW_OVERRUN"), "{status:?}");
+    }
+
+    /// Of 200 calls one is read by nobody: all others get everything, and what waits is what one window holds.
+    #[tokio::test]
+    async fn a_call_that_nobody_reads_holds_up_no_other() {
+        let (_hub, session, _sent) = session_of(200);
+        let mut unread = open(&session).await;
+        let piece = 32 << 10;
+        let frame = cost(&vec![0; piece].into());
+        let mut waiting = 0;
+        while waiting < i64::from(SIZES.call) {
+            session.take_frame(reply(unread.call_no, piece)).expect("there is credit");
+            waiting += frame;
+        }
+        let mut others = Vec::new();
+        for _ in 1..200 {
+            others.push(open(&session).await);
+        }
+        for round in 0..32 {
+            for other in &mut others {
+                session.take_frame(reply(other.call_no, piece)).unwrap_or_else(|why| panic!("round {round}: {why}"));
+                let Some(Arrival::Message(message)) = other.arriving.recv().await else { panic!("a message") };
+                session.taken(other.call_no, cost(&message));
+            }
+        }
+        let mut held = 0;
+        while let Ok(Arrival::Message(message)) = unread.arriving.try_recv() {
+            held += cost(&message);
+        }
+        assert_eq!(held, waiting);
+        assert!(held < i64::from(SIZES.call) + frame, "{held}");
     }
 
     #[tokio::test(start_paused = true)]
