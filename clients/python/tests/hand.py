@@ -17,7 +17,9 @@ CODES = {status.value[0]: status for status in grpc.StatusCode}
 class HandDaemon:
     """A server to which agents attach. `async with HandDaemon() as daemon: …; session = await daemon.session()`."""
 
-    def __init__(self, address: str = "127.0.0.1:0", **welcome: Any) -> None:
+    def __init__(
+        self, address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None, **welcome: Any
+    ) -> None:
         self.welcome = {
             "revision": 1,
             "initial_window_bytes": 256 << 10,
@@ -34,7 +36,11 @@ class HandDaemon:
         )
         handlers = grpc.method_handlers_generic_handler("forge.attach.v1.AttachService", {"Attach": handler})
         self.server.add_generic_rpc_handlers((handlers,))
-        self.address = f"127.0.0.1:{self.server.add_insecure_port(address)}"
+        if credentials:
+            port = self.server.add_secure_port(address, credentials)
+        else:
+            port = self.server.add_insecure_port(address)
+        self.address = f"127.0.0.1:{port}"
         self.metadata: dict[str, Any] = {}
         #: What the next hellos are refused with.
         self.refusals: list[tuple[grpc.StatusCode, str]] = []

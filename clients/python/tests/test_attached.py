@@ -7,12 +7,16 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from client import start_frame
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from hand import SECONDS, HandCall, HandDaemon, Session
 
 from forge_daemon import Agent, Attached, CannotAttach, Turn, UserTurn, Verdict, attach, stream, turn
@@ -110,6 +114,45 @@ def test_a_token_does_not_travel_in_plain_text():
         with pytest.raises(CannotAttach, match="the token is empty, or holds blanks") as raised:
             daemon_of("local", token)
         assert repr(token)[1:-1] not in str(raised.value) or not token
+
+
+def certificate(folder: Path) -> tuple[bytes, bytes]:
+    """A key and a certificate of localhost."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    (folder / "ca.pem").write_bytes(pem)
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), pem
+
+
+async def test_an_encrypted_daemon(tmp_path: Path):
+    async with HandDaemon(credentials=grpc.ssl_server_credentials([certificate(tmp_path)])) as hand:
+        url = f"https://localhost:{hand.address.rpartition(':')[2]}"
+        process = await start(tmp_path, url)
+        assert "CERTIFICATE_VERIFY_FAILED" in (await process.stderr.readline()).decode()
+        process.terminate()
+        await process.communicate()
+        process = await start(tmp_path, url, GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=str(tmp_path / "ca.pem"))
+        session = await hand.session()
+        assert await one_call(session, "0") == "done"
+        process.terminate()
+        async with asyncio.timeout(5):
+            await process.communicate()
+        assert process.returncode == 0
 
 
 async def test_names_that_are_none():
@@ -505,11 +548,11 @@ attach(answer, sys.argv[1], ids=["a", "b"])
 """
 
 
-async def start(tmp_path: Path, daemon: str) -> asyncio.subprocess.Process:
+async def start(tmp_path: Path, daemon: str, **environment: str) -> asyncio.subprocess.Process:
     (tmp_path / "agent.py").write_text(AGENT)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        sys.executable, "agent.py", daemon, cwd=tmp_path, stdout=pipe, stderr=pipe, env=os.environ
+        sys.executable, "agent.py", daemon, cwd=tmp_path, stdout=pipe, stderr=pipe, env=os.environ | environment
     )
 
 
