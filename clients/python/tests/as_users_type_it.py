@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from forge_daemon import Agent, BlockingTurn, ToolFailed, Turn, UserTurn, Verdict, forge_run, serve, tool, wrap_tools
+from forge_daemon import (
+    Agent,
+    BlockingTurn,
+    ToolFailed,
+    Turn,
+    UserTurn,
+    Verdict,
+    attach,
+    forge_run,
+    serve,
+    tool,
+    wrap_tools,
+)
 from forge_daemon.proto.simulator_pb2 import NextInputRequest
 from forge_daemon.proto.validator_pb2 import ValidateRequest
 
@@ -47,4 +59,6 @@ other = Agent(plain, id="x")
 run = forge_run("a.json", agent)
 if __name__ == "__main__":
     serve(agent)
+    attach(agent, "http://127.0.0.1:7460", ids=["a", "b"], token="x")
+    attach(plain, id="a")
     serve(plain)

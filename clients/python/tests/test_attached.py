@@ -180,13 +180,18 @@ async def test_every_part_answers(hand: HandDaemon):
         for number in range(1000):
             yield {"id": f"case-{number}"}
 
+    def capture(path: str) -> float:
+        if path == "long":
+            raise RuntimeError("x" * 10_000_000)
+        return {"prices.AAPL": 178.5}[path]
+
     agent = Agent(
         echo,
         id="a",
         simulator=lambda request: UserTurn(f"I want {request.goal}"),
         validator=lambda request: Verdict(request.criteria == "polite", "because"),
         generator=write,
-        snapshot=lambda path: {"prices.AAPL": 178.5}[path],
+        snapshot=capture,
     )
     async with Attached(agent, hand.address):
         session = await hand.session()
@@ -208,7 +213,10 @@ async def test_every_part_answers(hand: HandDaemon):
         (captured,) = await answers("capture", snapshot_pb2.CaptureRequest(paths=["prices.AAPL", "b"]))
         assert captured.data.raw == b'{"prices": {"AAPL": 178.5}}'
         assert list(captured.unresolved) == ["b"]
-        # A status is the end of a call, and of nothing else.
+        # A status is the end of a call, and of nothing else, however long it is.
+        call = await session.open("capture", snapshot_pb2.CaptureRequest(paths=["long"]))
+        assert await call.code() is grpc.StatusCode.INTERNAL
+        assert len(await call.details()) == 900
         call = await session.open("validate", validator_pb2.ValidateRequest())
         assert (await call.code(), await call.details()) == (
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -359,6 +367,7 @@ async def until(holds: Callable[[], bool]) -> None:
         ([{"window": {"call_no": 0, "bytes": (1 << 32) - 1}}], "credit of more than 2147483648 bytes was given"),
         ([{"open": {"call_no": 1, "agent_id": "a", "invoke": {}}}], "the number of a call came again"),
         ([{"welcome": {}}], "a second welcome"),
+        ([b"\xff"], "a frame cannot be read"),
         (
             [{"send": {"call_no": 1, "invoke": start_frame("x" * 100_000)}}] * 4,
             "a frame was sent without credit for it",
@@ -381,7 +390,7 @@ async def test_a_daemon_that_breaks_the_rules_is_left(
         session = await hand.session()
         await session.open("invoke", start_frame())
         for frame in frames:
-            await session.tell(**frame)
+            await (session.context.write(frame) if isinstance(frame, bytes) else session.tell(**frame))
         again = await hand.session()
         assert again.hello.previous_session_id == session.id
         assert again.hello.instance_id == session.hello.instance_id

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,25 @@ def test_without_forgectl(tests: pytest.Pytester, monkeypatch: pytest.MonkeyPatc
     result.stdout.fnmatch_lines([line])
     monkeypatch.setenv("FORGECTL", "/nowhere/forgectl")
     tests.runpytest_subprocess().stdout.fnmatch_lines(["*FORGECTL: there is no /nowhere/forgectl"])
+
+
+def test_a_daemon_runs_the_suite(tests: pytest.Pytester, forgectl: str, tmp_path: Path):
+    program = Path(forgectl).with_name("forge-daemon")
+    command = [program, "--listen", "127.0.0.1:0", "--data-dir", tmp_path, "--log", "error"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        url = f"http://{daemon.stdout.readline().split()[-1]}"
+        tests.makepyfile(test_echo=TESTS.replace("tools=[look]))", f'tools=[look]), daemon="{url}")'))
+        tests.runpytest_subprocess("-v").assert_outcomes(passed=2, failed=1)
+        runs = subprocess.run([forgectl, "runs", "list", "--daemon", url], capture_output=True, text=True)
+        assert "echo" in runs.stdout
+        # A name that is another agent's.
+        subprocess.run([forgectl, "agents", "add", "echo", "grpc://127.0.0.1:1", "--skip-probe", "--daemon", url])
+        result = tests.runpytest_subprocess("-v")
+        result.assert_outcomes(failed=3)
+        result.stdout.fnmatch_lines(["cannot attach to *ALREADY_EXISTS*echo* is an agent that the daemon dials*"])
+        assert "Traceback" not in result.stdout.str()
+        daemon.terminate()
 
 
 @pytest.mark.usefixtures("forgectl")

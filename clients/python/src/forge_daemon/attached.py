@@ -151,6 +151,8 @@ async def _or_leave(opening: Any, leave: "asyncio.Task[Any]") -> Stream | None:
     opened: asyncio.Task[Stream] = asyncio.ensure_future(opening)
     try:
         await asyncio.wait({opened, leave}, return_when=asyncio.FIRST_COMPLETED)
+        if opened.cancelled():
+            raise Lost("the connection was given up")
         return opened.result() if opened.done() else None
     finally:
         opened.cancel()

@@ -10,7 +10,7 @@ from forge_daemon.context import Context
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import generator_pb2, simulator_pb2, validator_pb2
 from forge_daemon.turn import InvocationFailed
-from forge_daemon.values import code, fault_of, seconds
+from forge_daemon.values import code, fault_of, seconds, shortened
 
 __all__ = ["ask"]
 
@@ -18,9 +18,6 @@ Request = TypeVar(
     "Request", simulator_pb2.NextInputRequest, validator_pb2.ValidateRequest, generator_pb2.GenerateRequest
 )
 Response = TypeVar("Response")
-
-MAX_STATUS_BYTES = 900
-"""The message of a status travels in a header, and values.proto wants it below 1 KiB."""
 
 GRACE_SECONDS = 1.0
 """How long a function that is cancelled has to end."""
@@ -58,9 +55,5 @@ async def ask(function: Callable[[Request], Awaitable[Response]], request: Reque
                 message = f"{error.fault.reason}: {message}"
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             status, message = grpc.StatusCode.INTERNAL, fault_of(error).message
-    await context.abort(status, _short(message))
+    await context.abort(status, shortened(message))
     raise AssertionError("abort has raised")
-
-
-def _short(message: str) -> str:
-    return message.encode("utf-8", "replace")[:MAX_STATUS_BYTES].decode("utf-8", "ignore")

@@ -9,7 +9,7 @@ from forge_daemon import functions
 from forge_daemon.context import Context
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import snapshot_pb2, snapshot_pb2_grpc
-from forge_daemon.values import fault_of, json_of
+from forge_daemon.values import fault_of, json_of, shortened
 
 __all__ = ["Capture", "SnapshotProvider"]
 
@@ -44,7 +44,7 @@ class SnapshotProvider(snapshot_pb2_grpc.SnapshotProviderServicer):
                 except LookupError as error:
                     response.unresolved[path].message = str(error)
                 except Exception as error:
-                    await context.abort(grpc.StatusCode.INTERNAL, f"{path}: {fault_of(error).message}")
+                    await context.abort(grpc.StatusCode.INTERNAL, shortened(f"{path}: {fault_of(error).message}"))
         response.data.CopyFrom(json_of(values))
         return response
 

@@ -15,7 +15,7 @@ from forge_daemon.frames import METHOD, AttachRequest, AttachResponse
 from forge_daemon.parts import Parts
 from forge_daemon.proto import agent_pb2, generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
 from forge_daemon.proto import values_pb2 as values
-from forge_daemon.values import code, fault_of, seconds
+from forge_daemon.values import code, fault_of, seconds, shortened
 from forge_daemon.windows import BrokenCredit, Sizes, Windows
 
 __all__ = ["OURS", "Lost", "Stream"]
@@ -124,6 +124,7 @@ class Stream:
             # Our side closes behind the frames that are queued, and then the daemon closes its own.
             await asyncio.wait({reader}, timeout=CLOSING_SECONDS)
         finally:
+            self._ended.cancel()
             tasks = {reader, *others, *self._work}
             for task in tasks:
                 task.cancel()
@@ -136,6 +137,9 @@ class Stream:
         """Whatever ends one of them ends the stream."""
         try:
             await work
+        except asyncio.CancelledError:
+            self._fail(Lost("the connection was given up"))  # By gRPC, if the stream has not ended.
+            raise
         except grpc.aio.AioRpcError as status:
             self._fail(_read_status(daemon, status))
         except BrokenCredit as broken:
@@ -154,6 +158,8 @@ class Stream:
 
     async def _read(self) -> None:
         while (frame := await self._call.read()) is not grpc.aio.EOF:
+            if frame is None:
+                raise _broken("a frame cannot be read")
             self._heard = time.monotonic()
             self._take(frame)
         raise Lost("the daemon closed the stream")
@@ -191,7 +197,8 @@ class Stream:
             case "send":
                 self._receive(frame.send.call_no, frame.send.invoke)
             case "half_close":
-                if call := self._calls.get(frame.half_close.call_no):
+                if (call := self._calls.get(frame.half_close.call_no)) and not call.is_half_closed:
+                    call.is_half_closed = True
                     call.messages.put_nowait(None)
             case "reset":
                 if call := self._forget(frame.reset.call_no):
@@ -247,7 +254,7 @@ class Stream:
     def _receive(self, call_no: int, message: bytes) -> None:
         self._give_back(0, self._windows.received(call_no, len(message)))
         call = self._calls.get(call_no)
-        if call is None or call.kind != "invoke":
+        if call is None or call.kind != "invoke" or call.is_half_closed:
             return
         try:
             call.messages.put_nowait((agent_pb2.InvokeRequest.FromString(message), len(message)))
@@ -310,6 +317,8 @@ class Stream:
             self._forget(call_no)
 
     def _refuse(self, call_no: int, fault: values.Fault | None) -> None:
+        if fault:
+            fault.message = shortened(fault.message)
         self._tell(end={"call_no": call_no, "fault": fault.SerializeToString() if fault else None})
 
     def _close_if_idle(self) -> None:
@@ -333,6 +342,7 @@ class _Call:
         self.number, self.kind = number, kind
         #: Further messages of the daemon, each with its size; None: there are no more.
         self.messages: asyncio.Queue[tuple[Any, int] | None] = asyncio.Queue()
+        self.is_half_closed = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self._stream = stream

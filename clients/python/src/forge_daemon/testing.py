@@ -12,15 +12,17 @@ import string
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from forge_daemon.agent import Agent, Answer
+from forge_daemon.attached import Attached
+from forge_daemon.dialling import CannotAttach
 from forge_daemon.server import Server
 
-__all__ = ["CannotRun", "CaseFailed", "ForgeRun", "forge_run", "serving"]
+__all__ = ["CannotRun", "CaseFailed", "ForgeRun", "attached", "forge_run", "serving"]
 
 START_SECONDS = 30.0
 CHECK_SECONDS = 60.0
@@ -38,6 +40,7 @@ def forge_run(
     suite: "str | os.PathLike[str]",
     agent: Agent | Answer | str,
     *,
+    daemon: str | None = None,
     args: Sequence[str] = (),
     timeout: float = 600.0,
 ) -> "ForgeRun":
@@ -47,31 +50,70 @@ def forge_run(
 
     `suite` is an eval file or a test file, relative to the file that calls this. `agent` is what `serve` takes; it is
     served in this process, on a free port. Or it is the address of one that runs elsewhere, such as
-    `grpc://127.0.0.1:50051`. `args` are further arguments of `forgectl run`, such as `["--snapshot", "values.json"]`,
-    whose paths are relative to the same file. `timeout` is for the whole suite, in seconds.
+    `grpc://127.0.0.1:50051`.
+
+    `daemon` is a daemon that runs the suite, such as `http://127.0.0.1:7460`: the agent is attached to it by the id on
+    its card, and a text is a name of an agent that it knows. Without it forgectl runs one of its own.
+
+    `args` are further arguments of `forgectl run`, such as `["--snapshot", "values.json"]`, whose paths are relative to
+    the same file. `timeout` is for the whole suite, in seconds.
 
     The suite runs once, before the first of its tests, with the cases that pytest has selected.
     """
     frame = inspect.stack()[1]
-    return ForgeRun(Path(frame.filename).parent, Path(suite), agent, tuple(args), timeout)
+    return ForgeRun(Path(frame.filename).parent, Path(suite), agent, daemon, tuple(args), timeout)
 
 
 @contextmanager
 def serving(agent: Agent | Answer) -> Iterator[str]:
     """Serves an agent in a thread for as long as the block lasts, on a free port: gives its address."""
+
+    def make() -> Server:
+        return Server(agent, "127.0.0.1:0")
+
+    with _in_thread(make, lambda: "the agent does not serve") as server:
+        yield server.address
+
+
+@contextmanager
+def attached(agent: Agent | Answer, daemon: str) -> Iterator[str]:
+    """Attaches an agent to a daemon in a thread for as long as the block lasts: gives its name."""
+    away: list[str] = []
+
+    class Telling(Attached):
+        def _tell_away(self, why: str, pause: float) -> None:
+            away[:] = [f": {why}"]
+
+    def make() -> Attached:
+        return Telling(agent, daemon)
+
+    with _in_thread(make, lambda: "".join([f"the agent is not attached to {daemon}", *away])) as running:
+        yield running.names[0]
+
+
+S = TypeVar("S", Server, Attached)
+
+
+@contextmanager
+def _in_thread(make: Callable[[], S], why: Callable[[], str]) -> Iterator[S]:
+    """Keeps what `make` gives going in a thread; `why` says what is wrong if that does not begin."""
     loop = asyncio.new_event_loop()
     ended: asyncio.Event | None = None
     is_up = threading.Event()
-    address: list[str] = []
+    running: list[S] = []
     failed: list[BaseException] = []
 
     async def main() -> None:
         nonlocal ended
         ended = asyncio.Event()
-        async with Server(agent, "127.0.0.1:0") as server:
-            address.append(server.address)
+        one = make()
+        await asyncio.wait_for(one.start(), START_SECONDS)
+        try:
+            running.append(one)
             is_up.set()
             await ended.wait()
+        finally:
+            await one.stop(0.1)
 
     def run() -> None:
         asyncio.set_event_loop(loop)
@@ -85,12 +127,14 @@ def serving(agent: Agent | Answer) -> Iterator[str]:
 
     thread = threading.Thread(target=run, name="forge-agent", daemon=True)
     thread.start()
-    if not is_up.wait(START_SECONDS):
-        raise CannotRun(f"the agent does not serve after {START_SECONDS:g} s")
-    if failed:
-        raise failed[0]
+    is_up.wait(START_SECONDS + 5)
+    if not running:
+        thread.join(1)
+        if not failed or isinstance(failed[0], asyncio.TimeoutError):
+            raise CannotRun(f"{why()} after {START_SECONDS:g} s")
+        raise CannotRun(str(failed[0])) if isinstance(failed[0], CannotAttach) else failed[0]
     try:
-        yield address[0]
+        yield running[0]
     finally:
         if ended is not None:
             loop.call_soon_threadsafe(ended.set)
@@ -101,13 +145,20 @@ class ForgeRun:
     """A suite, and what came of it once it has run."""
 
     def __init__(
-        self, folder: Path, suite: Path, agent: Agent | Answer | str, args: tuple[str, ...], timeout: float
+        self,
+        folder: Path,
+        suite: Path,
+        agent: Agent | Answer | str,
+        daemon: str | None,
+        args: tuple[str, ...],
+        timeout: float,
     ) -> None:
         self.folder = folder
         self.suite = suite
         #: The ids of the cases that shall run; None is all.
         self.selected: set[str] | None = None
         self._agent = agent
+        self._daemon = daemon
         self._args = args
         self._timeout = timeout
         self._results: dict[str, list[dict[str, Any]]] | None = None
@@ -147,10 +198,8 @@ class ForgeRun:
 
     def _run(self) -> dict[str, list[dict[str, Any]]]:
         with tempfile.TemporaryDirectory(prefix="forge-") as out:
-            agent = self._agent
-            with nullcontext(agent) if isinstance(agent, str) else serving(agent) as address:
-                url = address if "://" in address else f"grpc://{address}"
-                options = ["-n", url, "--output-dir", f"{out}/results", "-o", f"{out}/run.jsonl", *self._selection()]
+            with self._reachable() as name:
+                options = ["-n", name, "--output-dir", f"{out}/results", "-o", f"{out}/run.jsonl", *self._selection()]
                 ended = self._forgectl(*options, timeout=self._timeout)
             self._code, self._said = ended.returncode, ended.stdout + ended.stderr
             found: dict[str, list[dict[str, Any]]] = {}
@@ -161,6 +210,19 @@ class ForgeRun:
         if not found:
             raise CannotRun(_tail(self._said) or f"forgectl ended with code {ended.returncode}")
         return found
+
+    @contextmanager
+    def _reachable(self) -> Iterator[str]:
+        """What forgectl calls the agent, which can be reached for as long as the block lasts."""
+        agent = self._agent
+        if isinstance(agent, str):
+            yield agent if "://" in agent or self._daemon else f"grpc://{agent}"
+        elif self._daemon:
+            with attached(agent, self._daemon) as name:
+                yield name
+        else:
+            with serving(agent) as address:
+                yield f"grpc://{address}"
 
     def _selection(self) -> list[str]:
         if self.selected is None:
@@ -173,7 +235,8 @@ class ForgeRun:
             raise CannotRun("forgectl is not on the PATH; install it, or name it with FORGECTL=/path/to/forgectl")
         # Another daemon could not reach an agent in this process, and another agent is not meant.
         environment = {name: value for name, value in os.environ.items() if name not in ("FORGE_DAEMON", "FORGE_AGENT")}
-        command = [program, "run", str(self.suite), "--daemon-free", *options, *self._args]
+        where = ["--daemon", self._daemon] if self._daemon and "--dry-run" not in options else ["--daemon-free"]
+        command = [program, "run", str(self.suite), *where, *options, *self._args]
         try:
             return subprocess.run(
                 command,

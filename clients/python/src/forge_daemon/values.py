@@ -12,7 +12,10 @@ from grpc import StatusCode
 
 from forge_daemon.proto import values_pb2 as pb
 
-__all__ = ["code", "duration", "fault_of", "json_of", "json_of_result", "json_text", "seconds", "text_of"]
+__all__ = ["code", "duration", "fault_of", "json_of", "json_of_result", "json_text", "seconds", "shortened", "text_of"]
+
+MAX_STATUS_BYTES = 900
+"""The message of a status travels in a header, and values.proto wants it below 1 KiB."""
 
 
 def json_of(value: Any) -> pb.Json:
@@ -74,6 +77,11 @@ def duration(seconds: float) -> Duration:
 def seconds(length: Duration) -> float:
     """The protocol's form in seconds."""
     return length.seconds + length.nanos / 1e9
+
+
+def shortened(message: str) -> str:
+    """The message of a status, as much of it as may travel."""
+    return message.encode("utf-8", "replace")[:MAX_STATUS_BYTES].decode("utf-8", "ignore")
 
 
 def _printed(value: Any) -> pb.Json:
