@@ -43,7 +43,7 @@ interface Call {
   on(event: "data", listener: (frame: InvokeRequest) => void): unknown;
   on(event: "end" | "cancelled", listener: () => void): unknown;
   emit(event: "error", error: unknown): unknown;
-  write(event: InvokeResponse): unknown;
+  write(event: InvokeResponse, sent: () => void): unknown;
   end(): unknown;
 }
 
@@ -145,8 +145,7 @@ export class Endpoint {
       }
     }
     const trace = traceContextOf(start.context, call.metadata);
-    // No limit of what waits to be written: whoever reads slowly must not stop the agent from noticing a cancel.
-    const send = (event: InvokeResponse) => void call.write(event);
+    const send = (event: InvokeResponse, sent: () => void) => void call.write(event, sent);
     const turn = new Turn(start, this.#instanceId, send, cancelled.signal, trace, this.#agent.tools);
     const work = this.#work(turn, call, stop, cancelled).then(
       () => void call.end(),

@@ -213,6 +213,8 @@ export class Session {
   }
 }
 
+const NOTHING = new Uint8Array();
+
 type Handler = (call: Call, answered: (error: unknown, response?: unknown) => void) => void;
 
 /** What a call needs of its stream. */
@@ -239,8 +241,8 @@ class Call extends EventEmitter {
   readonly credit: Credit;
   readonly #carrier: Carrier;
   readonly #debt = new Debt(OURS.call);
-  /** What waits for credit. It has no limit of its own, as it has none where the agent listens. */
-  #queue: Uint8Array[] = [];
+  /** What waits for credit. Whoever writes knows how much that is. */
+  #queue: { message: Uint8Array; sent?: (() => void) | undefined }[] = [];
   /** How much of it was sent. */
   #sent = 0;
   #end: End | undefined;
@@ -283,7 +285,7 @@ class Call extends EventEmitter {
   }
 
   /** Sends a message as soon as there is credit; false: `drain` will tell when. */
-  write(response: unknown): boolean {
+  write(response: unknown, sent?: () => void): boolean {
     if (this.#isOver || this.#end) return true;
     const message = toBinary(this.method.output, response as Parameters<typeof toBinary>[1]);
     if (message.length > this.#carrier.most) {
@@ -291,7 +293,7 @@ class Call extends EventEmitter {
       this.#breakOff(status.RESOURCE_EXHAUSTED, why);
       return true;
     }
-    this.#queue.push(message);
+    this.#queue.push({ message, sent });
     this.#carrier.send();
     return this.next === undefined;
   }
@@ -303,11 +305,13 @@ class Call extends EventEmitter {
 
   /** The message that is to be sent next. */
   get next(): Uint8Array | undefined {
-    return this.#queue[this.#sent];
+    return this.#queue[this.#sent]?.message;
   }
 
   /** The next message was sent. */
   sent(): void {
+    this.#queue[this.#sent]?.sent?.();
+    this.#queue[this.#sent] = { message: NOTHING };
     this.#sent += 1;
     if (this.#sent < this.#queue.length) return;
     this.#forget();

@@ -1,7 +1,8 @@
 // One turn of a conversation, as the code of an agent sees it.
 import { randomUUID } from "node:crypto";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { EndOfTurn } from "./errors.js";
+import { status } from "@grpc/grpc-js";
+import { EndOfTurn, InvocationFailed } from "./errors.js";
 import { type InvokeStart, ToolMode, type ToolResult } from "./gen/forge/agent/v1/agent_pb.js";
 import {
   FinishReason,
@@ -13,6 +14,7 @@ import {
 import {
   type CallContext,
   type Fault,
+  type JsonSchema,
   type Message,
   type Options,
   Role,
@@ -22,6 +24,11 @@ import { jsonOf } from "./json.js";
 import type { Tool } from "./tool.js";
 import { NotRun, ToolCall } from "./toolcall.js";
 import { addUsage, describe, durationOf, type Tokens, textOf, usageOf } from "./values.js";
+
+/** What a turn has said and nobody has read yet. Daemons take no more of a whole call. */
+const MAX_WAITING_BYTES = 64 * 1024 * 1024;
+/** What an event costs besides its texts. */
+const COST_OF_AN_EVENT = 64;
 
 /** How a turn ends. */
 export interface Conclusion {
@@ -61,6 +68,11 @@ export interface CallOptions {
 
 type Event = NonNullable<MessageInitShape<typeof InvokeResponseSchema>["event"]>;
 
+type Level = "trace" | "debug" | "info" | "warn" | "error";
+
+/** Sends an event, and says when it has left. */
+type Send = (event: InvokeResponse, sent: () => void) => void;
+
 /** What to answer, and everything that can be reported while answering it. */
 export class Turn {
   /** The frame that began the turn, for whatever has no name of its own here. */
@@ -76,11 +88,13 @@ export class Turn {
    */
   readonly signal: AbortSignal;
 
-  readonly #send: (event: InvokeResponse) => void;
+  readonly #send: Send;
   readonly #tools: ReadonlyMap<string, Tool>;
   readonly #calls = new Map<string, ToolCall>();
   readonly #acceptedAt = performance.now();
   #seq = 0n;
+  /** Bytes of events that wait, about. Whoever reads slowly must not stop the agent from noticing a cancel. */
+  #waiting = 0;
   #isOver = false;
   #text = "";
   /** Half a character at the end of the last piece: it travels with the next one. */
@@ -105,7 +119,7 @@ export class Turn {
   constructor(
     start: InvokeStart,
     instanceId: string,
-    send: (event: InvokeResponse) => void,
+    send: Send,
     signal: AbortSignal,
     traceContext: Readonly<Record<string, string>> = {},
     tools: ReadonlyMap<string, Tool> = new Map(),
@@ -172,6 +186,11 @@ export class Turn {
    * travel.
    */
   say(text: string): void {
+    this.#checkRoom();
+    this.#say(text);
+  }
+
+  #say(text: string): void {
     if (typeof text !== "string") throw new TypeError(`turn.say: takes a text, not ${typeof text}`);
     // Models stream code units, and a piece may end inside a character.
     let piece = this.#half + text;
@@ -191,13 +210,19 @@ export class Turn {
    * on it.
    */
   reason(text: string): void {
+    this.#checkRoom();
     if (this.start.wantDeltas && text !== "") {
       this._emit({ case: "textDelta", value: { text: text.toWellFormed(), channel: TextChannel.REASONING } });
     }
   }
 
   /** Sends a line to people who debug the agent. */
-  log(message: string, level: "trace" | "debug" | "info" | "warn" | "error" = "info"): void {
+  log(message: string, level: Level = "info"): void {
+    this.#checkRoom();
+    this.#log(message, level);
+  }
+
+  #log(message: string, level: Level): void {
     this._emit({ case: "log", value: { level, message: String(message).toWellFormed() } });
   }
 
@@ -221,6 +246,7 @@ export class Turn {
 
   /** As `modelTurn`, for a model whose answer comes in pieces. */
   startModelTurn(): ModelTurn {
+    this.#checkRoom();
     this.#stopIfEnded();
     if (this.start.maxModelTurns !== undefined && this.#modelTurns >= this.start.maxModelTurns) {
       throw this._end(FinishReason.MAX_MODEL_TURNS);
@@ -254,6 +280,7 @@ export class Turn {
    * announce all of them before running the first. `params` is as for `jsonOf`; undefined is a call without any.
    */
   startTool(name: string, params?: unknown, { callId, paramsUnknown }: CallOptions = {}): ToolCall {
+    this.#checkRoom();
     this.#stopIfEnded();
     const json = params === undefined || paramsUnknown !== undefined ? undefined : jsonOf(params);
     const call = new ToolCall(this, name, callId && !this.#calls.has(callId) ? callId : randomUUID());
@@ -319,7 +346,17 @@ export class Turn {
     if (this.#isOver) return; // Code that ignores a cancel goes on talking; nobody listens.
     const elapsed = durationOf(performance.now() - this.#acceptedAt);
     this.#seq += 1n;
-    this.#send(create(InvokeResponseSchema, { seq: this.#seq, elapsed, event }));
+    const cost = costOf(event);
+    this.#waiting += cost;
+    this.#send(create(InvokeResponseSchema, { seq: this.#seq, elapsed, event }), () => {
+      this.#waiting -= cost;
+    });
+  }
+
+  #checkRoom(): void {
+    if (this.#waiting <= MAX_WAITING_BYTES || this.#isOver) return;
+    const message = `more than ${MAX_WAITING_BYTES >> 20} MiB of what the turn has said wait, and nobody reads them`;
+    throw new InvocationFailed(message, { reason: "UNREAD", status: status.RESOURCE_EXHAUSTED });
   }
 
   /** @internal */
@@ -361,7 +398,7 @@ export class Turn {
 
   /** @internal Says in the log where an error comes from, which its text alone does not. */
   _logStack(error: unknown): void {
-    this.log(error instanceof Error ? (error.stack ?? describe(error)) : describe(error), "error");
+    this.#log(error instanceof Error ? (error.stack ?? describe(error)) : describe(error), "error");
   }
 
   /** @internal Ends the turn; what comes after it is not sent. */
@@ -372,7 +409,7 @@ export class Turn {
     // What the answer holds beyond what was sent is sent, too.
     const said = [this.#said, this.#said.slice(this.#saidBeforeCall)].find((part) => text.startsWith(part));
     this.#half = "";
-    if (said !== undefined) this.say(text.slice(said.length));
+    if (said !== undefined) this.#say(text.slice(said.length));
     const reason = end.reason === FinishReason.COMPLETED ? (this._ending ?? end.reason) : end.reason;
     this._emit({
       case: "finished",
@@ -408,4 +445,25 @@ export class Turn {
     if (isStub && reason === FinishReason.MAX_MODEL_TURNS) return this.#text.slice(this.#modelTurnAt);
     return this.partialAnswer;
   }
+}
+
+/** About the bytes of an event, without writing it twice: its texts are what can be large. */
+function costOf({ case: kind, value }: Event): number {
+  switch (kind) {
+    case "textDelta":
+      return COST_OF_AN_EVENT + (value.text?.length ?? 0);
+    case "log":
+      return COST_OF_AN_EVENT + (value.message?.length ?? 0);
+    case "toolStarted":
+      return COST_OF_AN_EVENT + bytesOf(value.params);
+    case "toolFinished":
+      return COST_OF_AN_EVENT + (value.outcome?.case === "result" ? bytesOf(value.outcome.value) : 0);
+    default:
+      return COST_OF_AN_EVENT;
+  }
+}
+
+function bytesOf(json: MessageInitShape<typeof JsonSchema> | undefined): number {
+  const form = json?.form;
+  return form?.case === "raw" || form?.case === "malformed" ? form.value.length : 0;
 }

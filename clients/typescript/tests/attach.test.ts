@@ -149,6 +149,32 @@ describe("calls", () => {
     expect(stream.events(unread).map(({ seq }) => Number(seq))).toEqual(Array.from({ length: 202 }, (_, n) => n + 1));
   });
 
+  test("what a turn says and nobody reads has a bound", async () => {
+    const agent: Agent = {
+      ...hello,
+      answer(turn) {
+        for (let sent = 0; sent < 100; sent += 1) turn.log("x".repeat(1024 * 1024));
+      },
+    };
+    await using at = await welcomed(agent);
+    const { stream } = at;
+    const callNo = stream.invoke();
+    await stream.until(() => stream.events(callNo).length > 0);
+    for (const of of [0n, callNo]) for (let given = 0; given < 8; given += 1) stream.credit(of, 16 * 1024 * 1024);
+    while (!stream.end(callNo)) {
+      const before = stream.frames.length;
+      await stream.until(() => stream.frames.length > before);
+      for (const of of [0n, callNo]) stream.credit(of, 4 * 1024 * 1024);
+    }
+    const events = stream.events(callNo);
+    // One left at once.
+    expect(events.filter(({ event }) => event.case === "log").length).toBe(65);
+    expect(events.at(-1)?.event).toMatchObject({
+      case: "finished",
+      value: { error: { reason: "UNREAD", grpcCode: status.RESOURCE_EXHAUSTED } },
+    });
+  });
+
   test("the stream's credit holds for all calls together", async () => {
     await using at = await welcomed(hello, { streamWindowBytes: 1 });
     const { stream } = at;

@@ -216,3 +216,30 @@ test("a call after the cancel rejects, and runs nothing", async () => {
   expect([finished(events).finishReason, finished(events).toolCalls]).toEqual([FinishReason.CANCELLED, 0]);
   expect([heard.mock.calls[0]?.[0]?.name, run.mock.calls.length]).toEqual(["AbortError", 0]);
 });
+
+test("what a turn says and nobody reads has a bound, and a reader that is slow loses nothing", async () => {
+  let said = 0;
+  let why: unknown;
+  await using agent = await served(async (turn) => {
+    try {
+      for (; said < 100; said += 1) {
+        turn.log("x".repeat(1024 * 1024));
+        await new Promise(setImmediate);
+      }
+    } catch (error) {
+      why = error;
+      throw error;
+    }
+  });
+  const call = agent.client.invoke();
+  write(call, startFrame());
+  await vi.waitFor(() => expect(why).toMatchObject({ fault: { reason: "UNREAD" } }), { timeout: 15_000 });
+  // Some is on the way.
+  expect(said).toBeGreaterThan(63);
+  expect(said).toBeLessThan(75);
+  const events: InvokeResponse[] = [];
+  call.on("data", (event: InvokeResponse) => events.push(event));
+  await new Promise((resolve) => call.on("status", resolve));
+  expect(events.filter(({ event }) => event.case === "log").length).toBe(said);
+  expect(events.at(-1)?.event).toMatchObject({ case: "finished", value: { error: { reason: "UNREAD" } } });
+});
