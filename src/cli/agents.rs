@@ -154,16 +154,29 @@ async fn ask(client: &Client, id: &str) -> Result<pb::ProbeAgentResponse, CliErr
     if probed.agent.as_ref().is_some_and(|agent| agent.healthy) {
         return Ok(probed);
     }
-    let target = probed.agent.map(|agent| agent.target).unwrap_or_default();
-    Err(CliError::new(Exit::CouldNotRun, format!("the agent {id:?} at {target} did not answer"))
-        .hint("start it, or correct its address with `forgectl agents add`"))
+    let (what, hint) = match probed.agent.unwrap_or_default() {
+        pb::Agent { detached_because, .. } if !detached_because.is_empty() => {
+            let why = printable(&detached_because);
+            (format!("the agent {id:?} is not attached any more: {why}"), "start it, so that it attaches again")
+        }
+        pb::Agent { target, .. } if target.is_empty() => {
+            (format!("the agent {id:?}, which is attached, did not answer"), "see what it says itself")
+        }
+        pb::Agent { target, .. } => (
+            format!("the agent {id:?} at {} did not answer", printable(&target)),
+            "start it, or correct its address with `forgectl agents add`",
+        ),
+    };
+    Err(CliError::new(Exit::CouldNotRun, what).hint(hint))
 }
 
 async fn probe(client: &Client, id: String) -> Result<Exit, CliError> {
     let probed = ask(client, &id).await?;
     let millis = probed.round_trip.and_then(duration_from_proto).unwrap_or_default().as_secs_f64() * 1000.0;
     let target = probed.agent.map(|agent| agent.target).unwrap_or_default();
-    print(&format!("{id} at {} answered in {millis:.1} ms\n", printable(&target)))?;
+    let place =
+        if target.is_empty() { ", which is attached,".to_owned() } else { format!(" at {}", printable(&target)) };
+    print(&format!("{id}{place} answered in {millis:.1} ms\n"))?;
     Ok(Exit::Passed)
 }
 

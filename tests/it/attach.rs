@@ -261,12 +261,23 @@ async fn instances_share_the_calls_and_leave_without_losing_any() {
         ..Default::default()
     };
     hand.say(ours::Frame::End(EndCall { call_no: call.call_no, fault: Some(fault) }));
-    let _other = attached(&place, &url, "a");
+    let other = attached(&place, &url, "a");
     let ended = run.end();
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let listed = place.run(&["agents", "list", "--daemon", &url]);
     assert!(listed.stdout.contains("attached") && listed.stdout.contains("2 processes"), "{}", listed.stdout);
     assert!(listed.stdout.contains("leaving"), "{}", listed.stdout);
+    let probed = place.run(&["agents", "probe", "a", "--daemon", &url]);
+    assert!(probed.stdout.starts_with("a, which is attached, answered in "), "{}{}", probed.stdout, probed.stderr);
+    drop((hand, other));
+    let gone = loop {
+        let gone = place.run(&["agents", "describe", "a", "--daemon", &url]);
+        if gone.code != Some(0) {
+            break gone;
+        }
+    };
+    assert_eq!(gone.code, Some(3));
+    assert!(gone.stderr.contains("the agent \"a\" is not attached any more: "), "{}", gone.stderr);
 }
 
 /// Passes connections on to a daemon, and cuts them.
