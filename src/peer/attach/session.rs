@@ -493,7 +493,7 @@ mod tests {
         let offers =
             vec![Offer { agent_id: "a".to_owned(), most_at_once: Some(slots), version: String::new(), description }];
         let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
-        let theirs = Sizes { call: 100, stream: 1_000 };
+        let theirs = Sizes { call: 100, stream: 100_000 };
         let welcome = |_: &Session| Err(Status::ok("welcome"));
         let session = hub.enter(who, "", theirs, &frames, welcome).expect("it is alone");
         (hub, session, sent)
