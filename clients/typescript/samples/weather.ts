@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { crc32 } from "node:zlib";
 import { ToolLoopAgent, tool } from "ai";
-import { serve } from "forge-daemon";
+import { attach, serve } from "forge-daemon";
 import { fromAiSdk } from "forge-daemon/ai";
 import { z } from "zod";
 import { type Call, modelOf, type Result } from "./rules.js";
@@ -303,7 +303,13 @@ function isData(value: unknown): value is Data {
 // The agent.
 
 const { values } = parseArgs({
-  options: { listen: { type: "string" }, "tool-delay": { type: "string", default: "0" } },
+  options: {
+    listen: { type: "string" },
+    // The daemon to dial instead of listening, and the names under which.
+    attach: { type: "string" },
+    id: { type: "string", multiple: true },
+    "tool-delay": { type: "string", default: "0" },
+  },
 });
 const model = await modelOf("weather-rules", { choose, write });
 const agent = new ToolLoopAgent({
@@ -311,4 +317,6 @@ const agent = new ToolLoopAgent({
   instructions: INSTRUCTIONS,
   tools: tools(Number(values["tool-delay"]) * 1000),
 });
-await serve(fromAiSdk(agent, { id: "samples.weather", name: "Weather", version: "1.0.0" }), { listen: values.listen });
+const served = fromAiSdk(agent, { id: "samples.weather", name: "Weather", version: "1.0.0" });
+if (values.attach) await attach(served, values.attach, { ids: values.id });
+else await serve(served, { listen: values.listen });

@@ -6,10 +6,16 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Agent, Answer } from "./agent.js";
+import { Attached } from "./attach.js";
 import { Server } from "./server.js";
 
 /** How a suite is run. */
 export interface ForgeRunOptions {
+  /**
+   * A daemon that runs the suite and keeps what came of it, such as `http://127.0.0.1:7460`: the agent is attached to it by the id on
+   * its card. Left out: forgectl runs one of its own.
+   */
+  daemon?: string;
   /** Further arguments of `forgectl run`, such as `["--snapshot", "values.json"]`. */
   args?: readonly string[];
   /** Time for the whole suite, in milliseconds. */
@@ -18,14 +24,15 @@ export interface ForgeRunOptions {
 
 /**
  * Runs a suite against an agent that is served in this process, with `forgectl` (on the PATH, or named by FORGECTL). Call it
- * at the top of a test file; the path is relative to that file.
+ * at the top of a test file; the path is relative to that file. A text in place of an agent is the address of one that runs
+ * elsewhere, such as `grpc://127.0.0.1:50051`, or a name that `daemon` knows.
  *
  * The cases become known when the file is read, and the suite runs once, before the first of them.
  */
 export function forgeRun(
   suite: string,
-  agent: Agent | Answer,
-  { args = [], timeout = 600_000 }: ForgeRunOptions = {},
+  agent: Agent | Answer | string,
+  { daemon, args = [], timeout = 600_000 }: ForgeRunOptions = {},
 ): void {
   // Paths in `args` are relative to the test file, too.
   const folder = dirname(testFile());
@@ -33,12 +40,12 @@ export function forgeRun(
   describe(basename(suite), () => {
     let run: Run | undefined;
     beforeAll(async () => {
-      const server = new Server(agent, { listen: "127.0.0.1:0" });
-      await server.start();
+      const { name, stop } = await reach(agent, daemon);
       try {
-        run = await runSuite(suite, server.address, args, folder, AbortSignal.timeout(timeout));
+        const where = daemon ? ["--daemon", daemon] : ["--daemon-free"];
+        run = await runSuite(suite, ["--name", name, ...where, ...args], folder, AbortSignal.timeout(timeout));
       } finally {
-        await server.stop(0);
+        await stop();
       }
     }, timeout + 5000);
     for (const { id, name, skip } of cases) {
@@ -57,6 +64,29 @@ export function forgeRun(
       if (run && allPassed && run.exitCode !== 0) throw new Error(run.said);
     });
   });
+}
+
+/** Makes an agent one that forgectl can call; gives what forgectl calls it. */
+async function reach(agent: Agent | Answer | string, daemon: string | undefined) {
+  if (typeof agent === "string") return { name: agent, stop: async () => {} };
+  if (!daemon) {
+    const server = new Server(agent, { listen: "127.0.0.1:0" });
+    await server.start();
+    return { name: `grpc://${server.address}`, stop: () => server.stop(0) };
+  }
+  const attached = new Attached(agent, daemon);
+  // A daemon that is not there now is not waited for.
+  const away = new Promise<never>((_, reject) => {
+    attached._onAway = (why) => reject(new Error(`the agent is not attached to ${attached.daemon}: ${why}`));
+  });
+  away.catch(() => {});
+  try {
+    await Promise.race([attached.start(), away]);
+  } catch (error) {
+    await attached.stop(0);
+    throw error;
+  }
+  return { name: attached.names[0] as string, stop: () => attached.stop(0) };
 }
 
 /** A case that did not pass. */
@@ -96,11 +126,15 @@ interface Run {
 }
 
 function casesOf(suite: string, args: readonly string[], cwd: string): CaseHead[] {
-  const { error, status, stdout, stderr } = spawnSync(forgectl(), ["run", suite, "--dry-run", ...args], {
-    encoding: "utf8",
-    env: environment(),
-    cwd,
-  });
+  const { error, status, stdout, stderr } = spawnSync(
+    forgectl(),
+    ["run", suite, "--dry-run", "--daemon-free", ...args],
+    {
+      encoding: "utf8",
+      env: environment(),
+      cwd,
+    },
+  );
   if (error) throw noForgectl(error);
   if (status !== 0) throw new Error(stderr.trim());
   const cases = linesOf<CaseHead>(stdout);
@@ -109,17 +143,11 @@ function casesOf(suite: string, args: readonly string[], cwd: string): CaseHead[
   return [...new Map(cases.map((each) => [each.id, each])).values()];
 }
 
-async function runSuite(
-  suite: string,
-  address: string,
-  args: readonly string[],
-  cwd: string,
-  signal: AbortSignal,
-): Promise<Run> {
+async function runSuite(suite: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<Run> {
   const folder = mkdtempSync(join(tmpdir(), "forge-"));
   try {
     const result = join(folder, "result.jsonl");
-    const own = ["run", suite, "--name", `grpc://${address}`, "--quiet", "--output", result, "--output-dir", folder];
+    const own = ["run", suite, "--quiet", "--output", result, "--output-dir", folder];
     const { exitCode, said } = await ended(
       spawn(forgectl(), [...own, ...args], { cwd, env: environment(), signal, stdio: ["ignore", "ignore", "pipe"] }),
     );
@@ -160,7 +188,7 @@ function forgectl(): string {
   return !named ? "forgectl" : named.includes("/") ? resolve(named) : named;
 }
 
-/** forgectl runs a daemon inside of its own process: another one could not reach this agent. */
+/** The test says which daemon, and which agent. */
 function environment(): NodeJS.ProcessEnv {
   const { FORGE_DAEMON: _, FORGE_AGENT: __, ...rest } = process.env;
   return rest;

@@ -1,11 +1,11 @@
 // Agents that dial: what a daemon does that breaks the rules, goes away or refuses, and what must be left of it all.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
-import { status } from "@grpc/grpc-js";
+import { ServerCredentials, status } from "@grpc/grpc-js";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { type Agent, Attached, CannotAttach } from "../src/index.js";
 import { InvokeResponseSchema } from "../src/proto.js";
@@ -375,11 +375,10 @@ describe("processes", () => {
     return { child, said, wrong, exit: once(child, "exit") as Promise<[number | null]> };
   }
 
-  const agent = (daemon: string, answer: string, id = "hello") =>
-    run(process.execPath, [
-      ...["--import", "tsx", "--input-type=module", "-e"],
-      `import { attach } from ${index}; await attach({ card: { id: "${id}" }, answer: ${answer} }, "${daemon}");`,
-    ]);
+  const agent = (daemon: string, answer: string, id = "hello", env: NodeJS.ProcessEnv = {}) => {
+    const code = `import { attach } from ${index}; await attach({ card: { id: "${id}" }, answer: ${answer} }, "${daemon}");`;
+    return run(process.execPath, ["--import", "tsx", "--input-type=module", "-e", code], env);
+  };
 
   async function kill({ child, exit }: { child: ChildProcess; exit: Promise<unknown> }, signal: NodeJS.Signals) {
     child.kill(signal);
@@ -434,6 +433,25 @@ describe("processes", () => {
     expect(await running.exit).toEqual([0, null]);
     await kill(second, "SIGTERM");
   }, 60_000);
+
+  test("over TLS, as far as the certificate is trusted", async () => {
+    const [key, certificate] = ["key", "pem"].map(
+      (ending) => new URL(`tls/localhost.${ending}`, import.meta.url).pathname,
+    );
+    const pair = { private_key: readFileSync(key as string), cert_chain: readFileSync(certificate as string) };
+    await using daemon = await played((stream) => stream.welcome(), ServerCredentials.createSsl(null, [pair]));
+    const at = `localhost:${daemon.address.split(":").pop()}`;
+    const stranger = agent(`https://${at}`, "() => ''");
+    const attached = agent(`https://${at}`, "() => ''", "hello", { GRPC_DEFAULT_SSL_ROOTS_FILE_PATH: certificate });
+    await vi.waitFor(() => expect(attached.said).toEqual([`attached to ${at} as hello`]), within);
+    await vi.waitFor(() => expect(stranger.wrong.length).toBeGreaterThan(0), within);
+    expect([stranger.wrong[0], stranger.said]).toEqual([
+      expect.stringMatching(/^not attached.*self-signed certificate/),
+      [],
+    ]);
+    expect(await kill(stranger, "SIGTERM")).toEqual([0, null]);
+    expect(await kill(attached, "SIGTERM")).toEqual([0, null]);
+  }, 30_000);
 
   test("a name that the daemon does not take ends the process with a line", async () => {
     const daemon = await daemonAt("127.0.0.1:0");

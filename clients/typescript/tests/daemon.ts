@@ -130,7 +130,10 @@ export class Stream {
 }
 
 /** Listens, and does with each stream what `begin` says when its hello is there. */
-export async function played(begin: (stream: Stream, number: number) => void) {
+export async function played(
+  begin: (stream: Stream, number: number) => void,
+  credentials = grpc.ServerCredentials.createInsecure(),
+) {
   const streams: Stream[] = [];
   const tokens: (grpc.MetadataValue | undefined)[] = [];
   const server = new grpc.Server();
@@ -143,9 +146,7 @@ export async function played(begin: (stream: Stream, number: number) => void) {
     },
   });
   const port = await new Promise<number>((resolve, reject) =>
-    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, port) =>
-      error ? reject(error) : resolve(port),
-    ),
+    server.bindAsync("127.0.0.1:0", credentials, (error, port) => (error ? reject(error) : resolve(port))),
   );
   return {
     address: `127.0.0.1:${port}`,

@@ -1,6 +1,8 @@
 // The helper for vitest, as a project runs it: in a vitest of its own, with the real forgectl.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { expect, test } from "vitest";
+import { door } from "./client.js";
 
 const root = new URL("..", import.meta.url).pathname;
 
@@ -39,6 +41,42 @@ test("repetitions are one test, and what a suite skips is skipped", () => {
     ["repeated.jsonl left-out", "skipped"],
   ]);
   expect(tests[1]?.failureMessages[0]).toMatch(/repetition 2 failed: .*answer 3/);
+});
+
+test("a daemon runs the suite, against the agent that is attached to it", async () => {
+  const { daemon, close } = await door();
+  try {
+    const { tests } = run({ THE_DAEMON: `http://${daemon}` }, "attached");
+    expect(tests.map(({ fullName, status }) => [fullName, status])).toEqual([["repeated.jsonl twice", "passed"]]);
+    const list = ["runs", "list", "--daemon", `http://${daemon}`];
+    expect(spawnSync(process.env.FORGECTL ?? "forgectl", list, { encoding: "utf8" }).stdout).toContain("steady");
+  } finally {
+    await close();
+  }
+});
+
+test("a daemon that is not there is told", () => {
+  // The report in JSON leaves out why no test ran.
+  const args = ["vitest", "run", "--config", "tests/suites/vitest.config.ts", "attached"];
+  const env = { ...process.env, THE_DAEMON: "http://127.0.0.1:9", NO_COLOR: "1" };
+  const { status, stderr } = spawnSync("npx", args, { cwd: root, encoding: "utf8", env });
+  expect([status, stderr]).toEqual([
+    1,
+    expect.stringContaining("Error: the agent is not attached to 127.0.0.1:9: connect ECONNREFUSED 127.0.0.1:9"),
+  ]);
+});
+
+test("an agent that runs elsewhere is named by its address", async () => {
+  const program = `
+    import { serve } from ${JSON.stringify(new URL("../src/index.ts", import.meta.url).pathname)};
+    await serve(() => "answer 1", { listen: "127.0.0.1:0" });`;
+  const agent = spawn(process.execPath, ["--import", "tsx", "--input-type=module", "-e", program], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const [line] = await once(agent.stdout, "data");
+  const { tests } = run({ THE_AGENT: `grpc://${String(line).trim().split(" ").pop()}` }, "named");
+  agent.kill();
+  expect(tests.map(({ fullName, status }) => [fullName, status])).toEqual([["repeated.jsonl twice", "passed"]]);
 });
 
 test("without forgectl it says what to do", () => {
