@@ -31,7 +31,6 @@ class HandDaemon:
         handler = grpc.stream_stream_rpc_method_handler(
             self.attach,
             attach_pb2.AttachRequest.FromString,
-            # What no encoder writes is given as bytes.
             lambda frame: frame if isinstance(frame, bytes) else frame.SerializeToString(),
         )
         handlers = grpc.method_handlers_generic_handler("forge.attach.v1.AttachService", {"Attach": handler})
@@ -87,6 +86,8 @@ class Session:
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         #: Credit that the agent gave for the stream.
         self.granted = 0
+        #: Whether it gives credit of the stream for what has come.
+        self.gives_back = True
         self.is_closed = asyncio.Event()
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status: tuple[grpc.StatusCode, str] | None = None
@@ -97,7 +98,9 @@ class Session:
         async for frame in frames:
             match frame.WhichOneof("frame"):
                 case "reply":
-                    self.calls[frame.reply.call_no].arrived(frame.reply)
+                    size = self.calls[frame.reply.call_no].arrived(frame.reply)
+                    if self.gives_back:
+                        await self.tell(window={"call_no": 0, "bytes": size})
                 case "end":
                     self.calls[frame.end.call_no].ended(frame.end)
                 case "window" if frame.window.call_no == 0:
@@ -116,9 +119,14 @@ class Session:
         return await asyncio.wait_for(self.said.get(), SECONDS)
 
     async def tell(self, **frame: Any) -> None:
+        await self.write(AttachResponse(**frame))
+
+    async def write(self, frame: Any) -> None:
+        """Sends a frame, which may be bytes that no encoder writes."""
+        # Of two that write at once, gRPC refuses the one.
         async with self._writing:
             if not self.is_closed.is_set():
-                await self.context.write(AttachResponse(**frame))
+                await self.context.write(frame)
 
     async def open(self, kind: str = "invoke", request: Any = None, **more: Any) -> "HandCall":
         """Begins a call of the first of its agents."""
@@ -146,12 +154,14 @@ class HandCall:
         self._arriving: asyncio.Queue[Any] = asyncio.Queue()
         self._end: asyncio.Future[attach_pb2.EndCall] = asyncio.get_running_loop().create_future()
 
-    def arrived(self, reply: attach_pb2.Reply) -> None:
+    def arrived(self, reply: attach_pb2.Reply) -> int:
         assert not self._end.done(), "a reply behind the end"
         assert reply.WhichOneof("payload") == self.kind
         message = getattr(reply, self.kind)
-        self.received += message.ByteSize() + 64
+        size = message.ByteSize() + 64
+        self.received += size
         self._arriving.put_nowait(message)
+        return size
 
     def ended(self, end: attach_pb2.EndCall) -> None:
         assert not self._end.done(), "a second end"
@@ -166,9 +176,7 @@ class HandCall:
         if message is None:
             raise StopAsyncIteration
         if self.is_read:
-            size = message.ByteSize() + 64
-            await self.session.tell(window={"call_no": self.number, "bytes": size})
-            await self.session.tell(window={"call_no": 0, "bytes": size})
+            await self.session.tell(window={"call_no": self.number, "bytes": message.ByteSize() + 64})
         return message
 
     async def end(self) -> attach_pb2.EndCall:

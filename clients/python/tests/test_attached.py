@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hand import SECONDS, HandCall, HandDaemon, Session
 
-from forge_daemon import Agent, Attached, CannotAttach, Turn, UserTurn, Verdict, attach, stream, turn
+from forge_daemon import Agent, Attached, CannotAttach, InvocationFailed, Turn, UserTurn, Verdict, attach, stream, turn
 from forge_daemon.dialling import daemon_of
 from forge_daemon.proto import generator_pb2, simulator_pb2, snapshot_pb2, validator_pb2
 
@@ -241,7 +241,7 @@ async def test_calls_that_cannot_be_answered(hand: HandDaemon):
         ]:
             session.calls[number] = call = HandCall(session, number, "invoke", is_read=True)
             opened = b"\x08" + bytes([number]) + b"\x12\x01a" + unknown
-            await session.context.write(b"\x12" + bytes([len(opened)]) + opened)
+            await session.write(b"\x12" + bytes([len(opened)]) + opened)
             assert await call.code() is status
         session._last = 200
         assert await one_call(session) == "Hello"
@@ -303,7 +303,6 @@ async def test_a_call_that_nobody_reads_holds_up_no_other(hand: HandDaemon):
         assert 256 << 10 <= unread.received <= (256 << 10) + 10_200
         # Read at last, it comes to its end.
         await session.tell(window={"call_no": unread.number, "bytes": 1 << 30})
-        await session.tell(window={"call_no": 0, "bytes": 1 << 30})
         assert await unread.code() is grpc.StatusCode.OK
         assert unread.received > 2_000_000
 
@@ -311,6 +310,7 @@ async def test_a_call_that_nobody_reads_holds_up_no_other(hand: HandDaemon):
 async def test_the_credit_of_the_stream_holds_up_all_calls():
     async with HandDaemon(stream_window_bytes=10_000) as hand, Attached(echo, hand.address):
         session = await hand.session()
+        session.gives_back = False
         calls = [await session.open("invoke", start_frame("x" * 3000), is_read=False) for _ in range(9)]
         await asyncio.sleep(0.2)
         assert 10_000 <= sum(call.received for call in calls) < 14_000
@@ -338,7 +338,7 @@ async def test_it_gives_back_what_it_has_taken(hand: HandDaemon):
         for number in range(count):
             # Never more than there is credit for.
             await until(lambda sent=number * cost: sent < (256 << 10) + call.granted)
-            await session.context.write(frame)
+            await session.write(frame)
         total = cost * count
         await until(lambda: call.granted >= total - (128 << 10))
         assert call.granted <= total
@@ -390,7 +390,7 @@ async def test_a_daemon_that_breaks_the_rules_is_left(
         session = await hand.session()
         await session.open("invoke", start_frame())
         for frame in frames:
-            await (session.context.write(frame) if isinstance(frame, bytes) else session.tell(**frame))
+            await (session.write(frame) if isinstance(frame, bytes) else session.tell(**frame))
         again = await hand.session()
         assert again.hello.previous_session_id == session.id
         assert again.hello.instance_id == session.hello.instance_id
@@ -425,6 +425,36 @@ async def test_what_nobody_reads_is_bounded(hand: HandDaemon, monkeypatch: pytes
         *_, last = [event async for event in call]
         assert last.finished.error.reason == "UNREAD"
         assert "nobody reads them" in last.finished.error.message
+
+
+async def test_what_nobody_reads_of_many_turns_is_bounded(hand: HandDaemon, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(turn, "MAX_WAITING_BYTES_OF_ALL", 8 << 20)
+    failed: list[str] = []
+
+    async def endless(turn: Turn) -> str | None:
+        if turn.user_text != "endless":
+            return turn.user_text
+        try:
+            while True:
+                turn.say("x" * 10_000)
+                await asyncio.sleep(0)
+        except InvocationFailed as failure:
+            failed.append(str(failure))
+            raise
+
+    async with Attached(endless, hand.address) as attached:
+        session = await hand.session()
+        calls = [await session.open("invoke", start_frame("endless"), is_read=False) for _ in range(20)]
+        await until(lambda: len(failed) == 20)
+        assert set(failed) == {"more than 1 MiB of what the turn has said wait, and nobody reads them"}
+        waiting = attached._parts.endpoint._waiting
+        # What was said, and as much again in the last event.
+        assert 8 << 20 < waiting.bytes < 60 << 20
+        # Others are asked as ever.
+        assert await one_call(session) == "Hello"
+        for call in calls:
+            await session.tell(reset={"call_no": call.number})
+        await until(lambda: waiting.bytes == 0)
 
 
 # When the stream breaks.

@@ -23,7 +23,7 @@ from forge_daemon.probe import Crash, Host, Script
 from forge_daemon.propagation import continued, trace_context
 from forge_daemon.proto import agent_pb2, agent_pb2_grpc, invoke_pb2
 from forge_daemon.proto import values_pb2 as values
-from forge_daemon.turn import Conclusion, InvocationFailed, Turn
+from forge_daemon.turn import Conclusion, InvocationFailed, Turn, Waiting
 from forge_daemon.values import code, duration, fault_of, seconds
 
 __all__ = ["AgentEndpoint", "current_turn"]
@@ -69,6 +69,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         self._slots = asyncio.Semaphore(agent.max_concurrent) if agent.max_concurrent else None
         # With the number of steps of a probe script that each has begun.
         self._invocations: dict[str, int] = {}
+        self._waiting = Waiting()
         self._running: set[asyncio.Task[None]] = set()
         self._is_draining = False
         #: What it says of itself.
@@ -97,7 +98,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
         start = await self._accept(frames, context)
         metadata = context.invocation_metadata() or ()
         carried = trace_context(start.context, metadata)
-        turn = Turn(start, self.instance_id, carried, self._agent.tools)
+        turn = Turn(start, self.instance_id, carried, self._agent.tools, self._waiting)
         stop: Stop = asyncio.get_running_loop().create_future()
         reader = asyncio.create_task(_read(frames, turn, stop))
         work = asyncio.create_task(self._work(turn, stop, metadata))
@@ -114,6 +115,7 @@ class AgentEndpoint(agent_pb2_grpc.AgentEndpointServicer):
             # Still running if the stream was reset, and then nobody waits for the answer any more.
             reader.cancel()
             work.cancel()
+            turn._abandon()
 
     async def drain(self, grace_seconds: float) -> None:
         """Takes no further calls, and waits for the running ones."""

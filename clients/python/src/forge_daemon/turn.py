@@ -27,6 +27,9 @@ MAX_TRACE = 16 * 1024
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """What a turn has said and nobody has read yet. Daemons take no more of a whole call."""
+MAX_WAITING_BYTES_OF_ALL = 256 * 1024 * 1024
+"""The same of all turns together; when it is more, turns of which more than a share waits may say nothing else."""
+SHARE_BYTES = 1024 * 1024
 
 
 class ToolFailed(Exception):
@@ -48,6 +51,13 @@ class EndOfTurn(BaseException):
 
     Not an Exception, because code that catches those around a tool call would tell its model of a failure and go on.
     """
+
+
+@dataclass
+class Waiting:
+    """What all turns of an agent have said and nobody has read yet."""
+
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class Turn:
         instance_id: str,
         trace_context: Mapping[str, str] | None = None,
         tools: Mapping[str, Tool[..., Any]] | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         #: The frame that began the turn, for whatever has no name of its own here.
         self.start = start
@@ -96,7 +107,7 @@ class Turn:
         self._ending: int | None = None
         self._results_may_come = True
         # Nobody waits for room in it: whoever reads slowly must not stop the agent from noticing a cancel.
-        self._waiting_bytes = 0
+        self._waiting_bytes, self._waiting_of_all = 0, waiting or Waiting()
         self._events: asyncio.Queue[invoke_pb2.InvokeResponse | None] = asyncio.Queue()
         self._seq = 0
         self._is_over = False
@@ -267,20 +278,31 @@ class Turn:
         self._seq += 1
         elapsed = duration(time.monotonic() - self._accepted_at)
         message = invoke_pb2.InvokeResponse(seq=self._seq, elapsed=elapsed, **event)
-        self._waiting_bytes += message.ByteSize()
+        self._count(message.ByteSize())
         self._events.put_nowait(message)
 
+    def _count(self, size: int) -> None:
+        self._waiting_bytes += size
+        self._waiting_of_all.bytes += size
+
     def _check_room(self) -> None:
-        if self._waiting_bytes > MAX_WAITING_BYTES and not self._is_over:
-            message = f"more than {MAX_WAITING_BYTES >> 20} MiB of what the turn has said wait, and nobody reads them"
+        most = MAX_WAITING_BYTES if self._waiting_of_all.bytes <= MAX_WAITING_BYTES_OF_ALL else SHARE_BYTES
+        if self._waiting_bytes > most and not self._is_over:
+            message = f"more than {most >> 20} MiB of what the turn has said wait, and nobody reads them"
             raise InvocationFailed(message, "UNREAD", StatusCode.RESOURCE_EXHAUSTED)
 
     async def _next_event(self) -> invoke_pb2.InvokeResponse | None:
         """What is to be sent next; None behind the last one."""
         event = await self._events.get()
         if event is not None:
-            self._waiting_bytes -= event.ByteSize()
+            self._count(-event.ByteSize())
         return event
+
+    def _abandon(self) -> None:
+        """Nobody reads the rest."""
+        self._is_over = True
+        self._count(-self._waiting_bytes)
+        self._events = asyncio.Queue()
 
     def _log_trace(self, error: BaseException) -> None:
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
