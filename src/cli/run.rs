@@ -2,6 +2,7 @@
 
 mod answers;
 mod args;
+mod attached;
 mod baseline;
 mod create;
 mod earlier;
@@ -43,6 +44,7 @@ use crate::text::{chain, printable_json};
 use crate::trace::captures_content;
 use args::Tools;
 pub(super) use args::{OUTPUT_DIR, RunArgs};
+use attached::AttachedAgents;
 use create::create;
 pub(super) use create::read_run;
 use fail_on::FailOn;
@@ -118,8 +120,9 @@ async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit,
     http.lines().for_each(|line| say(&line));
     let result = match starts.start(&mut args, &interrupts).await {
         Ok(started) => {
-            // Apart: what it holds is large, and moved about.
-            let result = Box::pin(run_on(&client, &args, inputs, &interrupts)).await;
+            let result =
+                run_attached(&client, &mut args, inputs, &interrupts, http.authorities().chain(started.authorities()))
+                    .await;
             started.end().await;
             result
         }
@@ -135,6 +138,30 @@ async fn run_as_asked(daemon: Option<String>, mut args: RunArgs) -> Result<Exit,
         }
         result => result,
     }
+}
+
+/// Runs, with the agents that listen at the `local` addresses attached for as long as that takes where the daemon is
+/// another process: it may run on another machine.
+async fn run_attached(
+    client: &Client,
+    args: &mut RunArgs,
+    inputs: Inputs,
+    interrupts: &Interrupts,
+    local: impl Iterator<Item = String>,
+) -> Result<Exit, CliError> {
+    let local: Vec<String> =
+        if client.is_embedded() || args.dry_run && asks_nobody(args) { Vec::new() } else { local.collect() };
+    let is_quiet = args.quiet;
+    let say = |text: &str| {
+        if !is_quiet {
+            note(text);
+        }
+    };
+    let attached = AttachedAgents::attach(&client.url, args, local, interrupts, say).await?;
+    // Apart: what it holds is large, and moved about.
+    let result = Box::pin(run_on(client, args, inputs, interrupts)).await;
+    attached.leave().await;
+    result
 }
 
 /// Refuses what makes no sense together, and says which agents are to be started.
@@ -247,6 +274,12 @@ fn say(args: &RunArgs, text: &str) {
     if !args.quiet {
         note(text);
     }
+}
+
+/// Whether all cases are in files.
+fn asks_nobody(args: &RunArgs) -> bool {
+    let sources: Vec<String> = args.paths.iter().chain(&args.input).cloned().collect();
+    only_reads(&sources)
 }
 
 /// Whether everything is in files, and nobody is asked for it.

@@ -123,7 +123,7 @@ impl Attach {
             call: or(hello.initial_window_bytes, DEFAULT.call),
             stream: or(hello.stream_window_bytes, DEFAULT.stream),
         };
-        let who = Identity { instance_id, address: address.to_owned(), offers };
+        let who = Identity { instance_id, address: address.to_owned(), offers, is_temporary: hello.temporary };
         let session = self.directory.attached().enter(who, &previous_session_id, theirs, outgoing, |session| {
             let welcome = Welcome {
                 revision,

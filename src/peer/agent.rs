@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::attach::{AttachedChannel, Hub};
 use super::backoff::Backoff;
 use super::status::{connection_trouble, find, speaks_no_grpc, trouble_beyond};
-use super::target::{Target, speaks_http};
+use super::target::{ATTACHED_SCHEME, Target, speaks_http};
 use crate::conversation::Description;
 use crate::trace::TraceHeaders;
 use crate::wire::agent::agent_endpoint_client::AgentEndpointClient;
@@ -47,8 +47,8 @@ pub struct Agent {
     /// Where it listens, for people.
     pub url: String,
     channel: CheckedChannel,
-    /// Where its instances are attached, if they are: they share the calls.
-    hub: Option<Arc<Hub>>,
+    /// What its instances are attached to, if they are: they share the calls.
+    attached: Option<AttachedChannel>,
 }
 
 /// Why an agent could not be asked to describe itself.
@@ -101,7 +101,7 @@ impl Agent {
         let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
         // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
         let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
-        Ok(Self { name: name.to_owned(), url, channel: CheckedChannel::new(endpoint.connect_lazy()), hub: None })
+        Ok(Self { name: name.to_owned(), url, channel: CheckedChannel::new(endpoint.connect_lazy()), attached: None })
     }
 
     /// An agent that is only a name: nothing can be called there.
@@ -111,25 +111,22 @@ impl Agent {
             name: name.to_owned(),
             url: name.to_owned(),
             channel: CheckedChannel::new(Endpoint::from_static("http://[::]:0").connect_lazy()),
-            hub: None,
+            attached: None,
         }
     }
 
     /// An agent behind a channel that is there already, such as an in-memory pipe.
     #[must_use]
     pub fn over(name: &str, url: &str, channel: Channel) -> Self {
-        Self { name: name.to_owned(), url: url.to_owned(), channel: CheckedChannel::new(channel), hub: None }
+        Self { name: name.to_owned(), url: url.to_owned(), channel: CheckedChannel::new(channel), attached: None }
     }
 
-    /// An agent whose instances dial us, whether one is attached now or not.
+    /// An agent whose instances dial us under the name `attached`, whether one is attached now or not.
     #[must_use]
-    pub fn attached(name: &str, hub: &Arc<Hub>) -> Self {
-        Self {
-            name: name.to_owned(),
-            url: format!("attached:{name}"),
-            channel: CheckedChannel::new(AttachedChannel::new(Arc::clone(hub), name)),
-            hub: Some(Arc::clone(hub)),
-        }
+    pub fn attached(name: &str, attached: &str, hub: &Arc<Hub>) -> Self {
+        let url = if speaks_http(name) { name.to_owned() } else { format!("{ATTACHED_SCHEME}{attached}") };
+        let attached = AttachedChannel::new(Arc::clone(hub), attached);
+        Self { name: name.to_owned(), url, channel: CheckedChannel::new(attached.clone()), attached: Some(attached) }
     }
 
     /// The connection, for the other services that an agent may serve.
@@ -208,9 +205,9 @@ impl Agent {
         if let Some(capability) = description.required_host_capabilities.first() {
             return Err(incompatible(format!("it requires {capability:?}, which this daemon does not have")));
         }
-        if let Some(hub) = &self.hub {
+        if let Some(attached) = &self.attached {
             // One instance answered, and all of them take calls.
-            description.max_concurrent_invocations = u32::try_from(hub.slots(&self.name)).ok();
+            description.max_concurrent_invocations = u32::try_from(attached.slots()).ok();
         }
         Ok((description, undeclared))
     }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Agent;
 use super::attach::{Hub, Instance, is_name};
-use super::target::{AllowedTargets, Target, TargetError};
+use super::target::{ATTACHED_SCHEME, AllowedTargets, Target, TargetError};
 use crate::conversation::Description;
 use crate::limits::{DESCRIPTIONS_BYTES, LIST_BYTES};
 
@@ -186,6 +186,15 @@ impl Directory {
     /// When there is none, or the run's address for it cannot be taken.
     pub fn find(&self, name: &str, targets: &[(String, String)]) -> Result<Agent, DirectoryError> {
         if let Some((_, url)) = targets.iter().find(|(id, _)| id == name) {
+            // Attached or not: it may be about to come back.
+            if let Some(attached) = url.strip_prefix(ATTACHED_SCHEME) {
+                let is_good = is_name(attached);
+                return if is_good {
+                    Ok(Agent::attached(name, attached, &self.attached))
+                } else {
+                    Err(DirectoryError::BadName(attached.to_owned()))
+                };
+            }
             let target = self.allowed_target(url)?;
             return Agent::at(name, &target).map_err(|source| DirectoryError::Dial { url: url.clone(), source });
         }
@@ -194,7 +203,7 @@ impl Directory {
             return Ok(known.agent.clone());
         }
         if self.attached.knows(name) {
-            return Ok(Agent::attached(name, &self.attached));
+            return Ok(Agent::attached(name, name, &self.attached));
         }
         Err(unknown(name, &agents, &self.attached))
     }
@@ -253,7 +262,7 @@ impl Directory {
         let (instances, gone) = self.attached.instances(name);
         let description = self.attached.description(name);
         Known {
-            agent: Agent::attached(name, &self.attached),
+            agent: Agent::attached(name, name, &self.attached),
             configured: false,
             described: description.as_deref().map_or(0, Description::weight),
             healthy: !instances.is_empty(),

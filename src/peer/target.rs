@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+/// What an address begins with that is no place, but the name of an agent which dials the daemon.
+pub const ATTACHED_SCHEME: &str = "attached:";
+
 /// Where an agent listens: `grpc://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {

@@ -65,10 +65,12 @@ pub enum AttachError {
     #[error("the agent does not describe itself: {0}")]
     Undescribed(String),
     /// The daemon does not take it.
-    #[error("the daemon at {daemon} refuses the agent: {why}")]
+    #[error("the daemon at {daemon} refuses the agent: {code:?}: {why}")]
     Refused {
         /// Its address.
         daemon: String,
+        /// How.
+        code: Code,
         /// Why.
         why: String,
     },
@@ -84,13 +86,14 @@ pub enum News {
 }
 
 /// Attaches the agent behind `agent` to a daemon until `leave` is cancelled; then it lets open calls end. Under `ids`,
-/// or under the id on its card where there are none.
+/// or under the id on its card where there are none. Names that `is_temporary` says nobody asks for when it has left.
 ///
 /// # Errors
 /// When the agent cannot be attached, now or again.
 pub async fn attach(
     daemon: &Target,
     ids: &[String],
+    is_temporary: bool,
     agent: Channel,
     leave: CancellationToken,
     mut tell: impl FnMut(News),
@@ -107,6 +110,7 @@ pub async fn attach(
         previous_session_id: String::new(),
         initial_window_bytes: SIZES.call,
         stream_window_bytes: SIZES.stream,
+        temporary: is_temporary,
     };
     let endpoint = endpoint(&daemon.authority()).map_err(AttachError::Dial)?.connect_timeout(PATIENCE);
     let mut longest = FIRST_PAUSE;
@@ -133,8 +137,8 @@ pub async fn attach(
         };
         let Some(status) = ended else { return Ok(()) };
         if is_final(&status) {
-            let why = format!("{:?}: {}", status.code(), status.message());
-            return Err(AttachError::Refused { daemon: daemon.authority(), why });
+            let (code, why) = (status.code(), status.message().to_owned());
+            return Err(AttachError::Refused { daemon: daemon.authority(), code, why });
         }
         let pause = longest.mul_f64(fastrand::f64());
         longest = (longest * 2).min(LONGEST_PAUSE);

@@ -344,7 +344,7 @@ impl Listen {
                 }
             };
             // Apart, so that whoever only listens is small.
-            Box::pin(attach::attach(daemon, &self.ids, agent, leaving.clone(), tell)).await?;
+            Box::pin(attach::attach(daemon, &self.ids, false, agent, leaving.clone(), tell)).await?;
             shutdown.cancel();
             std::future::pending().await
         };

@@ -269,13 +269,9 @@ fn forgectl_alone() {
     assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
 
     let (_daemon, daemon) = place.daemon();
-    let in_vain = place.run(&["run", "a.golden.json", "--daemon", &daemon]);
-    assert_eq!(in_vain.code, Some(2), "{}", in_vain.stderr);
-    assert!(
-        in_vain.stderr.contains(&format!("hint: start `forge-sidecar http {url}` beside the daemon")),
-        "{}",
-        in_vain.stderr
-    );
+    let attached = place.run(&["run", "a.golden.json", "--daemon", &daemon]);
+    assert_eq!(attached.code, Some(0), "{}", attached.stderr);
+    assert!(attached.stderr.contains("attached to "), "{}", attached.stderr);
     let free = place.run(&["run", "a.golden.json", "--daemon", &daemon, "--daemon-free", "--quiet"]);
     assert_eq!((free.code, free.stderr.as_str()), (Some(0), ""));
     let added = place.run(&["agents", "add", "chat", &url, "--daemon", &daemon]);

@@ -7,6 +7,7 @@
 //! - `large`: files of cases that are not held in memory
 //! - `modules`: each module imports only those above it
 //! - `attach`: agents that dial the daemon
+//! - `attached_runs`: agents of this machine that `forgectl run` attaches to a daemon
 //! - `attachments`: files of cases, by a real server and the real client
 //! - `ci`: what CI systems are told, and the action for GitHub
 //! - `answers`: stored answers, and dialogues that become cases
@@ -41,6 +42,7 @@
 
 mod answers;
 mod attach;
+mod attached_runs;
 mod attachments;
 mod attempts;
 mod chaos;

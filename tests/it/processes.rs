@@ -156,10 +156,15 @@ impl Place {
 
     /// A daemon in a folder of its own, and its URL.
     pub(crate) fn daemon(&self) -> (Running, String) {
+        self.daemon_with(&[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn daemon_with(&self, args: &[&str]) -> (Running, String) {
         let home = self.path().join("daemon");
         std::fs::create_dir_all(&home).expect("a folder");
         let mut command = command(DAEMON, &home);
-        command.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);
+        command.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]).args(args);
         let mut daemon = Running::start(command);
         let url = format!("http://{}", daemon.address());
         (daemon, url)

@@ -77,13 +77,15 @@ fn the_daemon_of_the_project() {
     place.write("forge.config.json", &settings);
     let ended = place.run(&["run"]);
     assert_eq!(ended.code, Some(1), "{}{}", ended.stdout, ended.stderr);
-    // The daemon cannot speak with HTTP endpoints, which is said.
-    let told = format!(
-        "the daemon at {url} is not told of \"judge\" in the settings: it speaks gRPC with agents, and that is an HTTP endpoint"
-    );
+    // What forgectl speaks HTTP with is attached for the run.
+    let told = format!("attached to {} as judge-", url.trim_start_matches("http://"));
     assert!(ended.stderr.contains(&told) && !ended.stderr.contains("no daemon given"), "{}", ended.stderr);
+    let detached = place.run(&["run", "--detach"]);
+    assert_eq!(detached.code, Some(0), "{}", detached.stderr);
+    let told = format!("the daemon at {url} is not told of \"judge\" in the settings: that is an HTTP endpoint");
+    assert!(detached.stderr.contains(&told), "{}", detached.stderr);
     let listed = place.run(&["runs", "list", "--label", "team=payments"]);
-    assert!(listed.code == Some(0) && listed.stdout.lines().count() == 1, "{}{}", listed.stdout, listed.stderr);
+    assert!(listed.code == Some(0) && listed.stdout.lines().count() == 2, "{}{}", listed.stdout, listed.stderr);
     assert_eq!(place.run(&["status"]).code, Some(0));
     let free = place.run(&["run", "--daemon-free"]);
     assert!(free.code == Some(1) && free.stderr.contains("no daemon given"), "{}{}", free.stdout, free.stderr);

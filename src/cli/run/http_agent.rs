@@ -47,18 +47,20 @@ impl HttpAgents {
     /// the endpoint's.
     ///
     /// # Errors
-    /// When an address or a setting makes no sense, or there is a daemon: that could not reach a port of this machine.
+    /// When an address or a setting makes no sense, or nobody waits for the run: a sidecar ends with forgectl.
     pub(super) async fn start(args: &mut RunArgs, daemon: Option<&str>) -> Result<Self, CliError> {
         let mut found = Self::find(args)?;
         let mut left_out = None;
-        if let Some(daemon) = daemon.map(without_user) {
+        if let Some(daemon) = daemon.filter(|_| args.detach).map(without_user) {
             let name = args.agent_name();
             let needed = |named: &&NamedEndpoint| named.id == name || args.agent.iter().any(|(id, _)| *id == named.id);
             if let Some(NamedEndpoint { url, .. }) = found.iter().find(needed) {
-                let message = format!("the daemon at {daemon} speaks gRPC with agents, and {url} is an HTTP endpoint");
+                let message = format!(
+                    "{} is an HTTP endpoint, which forgectl speaks with for the run, and --detach does not wait for that",
+                    without_user(url)
+                );
                 return Err(CliError::new(Exit::Usage, message).hint(format!(
-                    "start `forge-sidecar http {url}` beside the daemon and name the grpc:// address where it listens; \
-                     or run without a daemon, with --daemon-free"
+                    "leave out --detach; or start `forge-sidecar http {url} --attach {daemon} --id NAME` yourself, and name that one"
                 )));
             }
             // Those of the settings that nobody asked for: the daemon may know others of their names.
@@ -69,7 +71,7 @@ impl HttpAgents {
                     if ids.len() == 1 { "that is an HTTP endpoint" } else { "those are HTTP endpoints" },
                 );
                 format!(
-                    "the daemon at {daemon} is not told of {ids} in the settings: it speaks gRPC with agents, and {are}"
+                    "the daemon at {daemon} is not told of {ids} in the settings: {are}, which forgectl speaks with for the run, and --detach does not wait for that"
                 )
             });
         }
@@ -100,7 +102,8 @@ impl HttpAgents {
             }
         }
         let name = args.agent_name();
-        if speaks_http(name) {
+        // An earlier run, which is asked for again, says where it was.
+        if speaks_http(name) && args.agent.iter().all(|(id, _)| id != name) {
             let (id, url) = (name.to_owned(), name.to_owned());
             found.push(NamedEndpoint { id, url, endpoint: Endpoint::default(), place: None });
         }
@@ -129,6 +132,11 @@ impl HttpAgents {
             format!("{} speaks HTTP: running forge-sidecar http for it inside this process", agent.url)
         };
         self.running.iter().map(line).chain(self.left_out.clone())
+    }
+
+    /// Where they listen.
+    pub(super) fn authorities(&self) -> impl Iterator<Item = String> {
+        self.running.iter().map(|agent| agent.address.to_string())
     }
 
     pub(super) async fn close(self) {

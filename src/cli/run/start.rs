@@ -64,6 +64,8 @@ struct Running {
     id: String,
     command: String,
     kept: Kept,
+    /// Where it speaks gRPC, since it served.
+    authority: Option<String>,
     /// Whether it served once.
     has_served: bool,
 }
@@ -224,7 +226,7 @@ impl Start {
         // They end with the command, which holds the other ends.
         stdout.map(|pipe| tokio::spawn(listen(pipe, Arc::clone(&output))));
         stderr.map(|pipe| tokio::spawn(listen(pipe, Arc::clone(&output))));
-        started.0.push(Running { id: id.clone(), command: command.clone(), kept, has_served: false });
+        started.0.push(Running { id: id.clone(), command: command.clone(), kept, authority: None, has_served: false });
         let running = started.0.len() - 1;
         let deadline = Instant::now() + within;
         loop {
@@ -237,6 +239,11 @@ impl Start {
             };
             if serves {
                 started.0[running].has_served = true;
+                started.0[running].authority = match &address {
+                    Address::Grpc(authority) => Some(authority.clone()),
+                    Address::Http(_) => None,
+                    Address::Told => told.clone(),
+                };
                 let target =
                     told.filter(|_| address == Address::Told).map(|authority| (id, format!("grpc://{authority}")));
                 return Ok(target);
@@ -271,9 +278,14 @@ impl Start {
 }
 
 impl Started {
+    /// Where those of them listen that speak gRPC.
+    pub(super) fn authorities(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|running| running.authority.clone())
+    }
+
     /// Ends the agents, and says which of them had ended before.
     pub(super) async fn end(self) {
-        for Running { id, command, mut kept, has_served } in self.0 {
+        for Running { id, command, mut kept, has_served, .. } in self.0 {
             if has_served && kept.has_ended() {
                 note(&format!("forgectl: the agent {id:?}, started with {command:?}, ended before the run did"));
             }

@@ -33,6 +33,12 @@ impl AttachedChannel {
     pub fn new(hub: Arc<Hub>, name: &str) -> Self {
         Self { hub, name: name.into() }
     }
+
+    /// Invocations that all instances of the agent take at a time.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.hub.slots(&self.name)
+    }
 }
 
 impl Service<Request<Body>> for AttachedChannel {

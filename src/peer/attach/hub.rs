@@ -114,7 +114,8 @@ impl Hub {
     pub fn leave(&self, session: &Session) {
         let mut inner = self.lock();
         inner.sessions.retain(|other| other.id != session.id);
-        for offer in &session.who.offers {
+        let remembered: &[Offer] = if session.who.is_temporary { &[] } else { &session.who.offers };
+        for offer in remembered {
             if !inner.sessions.iter().any(|other| place(other, &offer.agent_id).is_some()) {
                 inner.gone.insert(offer.agent_id.clone(), (Timestamp::now(), session.why()));
             }

@@ -73,6 +73,8 @@ pub struct Identity {
     pub address: String,
     /// What it serves.
     pub offers: Vec<Offer>,
+    /// Whether its names are nobody's when it is gone.
+    pub is_temporary: bool,
 }
 
 /// An attached stream.
@@ -492,7 +494,7 @@ mod tests {
         let description = Some(Arc::new(Description::default()));
         let offers =
             vec![Offer { agent_id: "a".to_owned(), most_at_once: Some(slots), version: String::new(), description }];
-        let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers };
+        let who = Identity { instance_id: "1".to_owned(), address: String::new(), offers, is_temporary: false };
         let theirs = Sizes { call: 100, stream: 100_000 };
         let welcome = |_: &Session| Err(Status::ok("welcome"));
         let session = hub.enter(who, "", theirs, &frames, welcome).expect("it is alone");

@@ -32,7 +32,7 @@ from forge_daemon.proto import values_pb2 as forge_dot_agent_dot_v1_dot_values__
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66orge/attach/v1/attach.proto\x12\x0f\x66orge.attach.v1\x1a\x1a\x66orge/agent/v1/agent.proto\x1a\x1e\x66orge/agent/v1/generator.proto\x1a\x1b\x66orge/agent/v1/invoke.proto\x1a\x1e\x66orge/agent/v1/simulator.proto\x1a\x1d\x66orge/agent/v1/snapshot.proto\x1a\x1e\x66orge/agent/v1/validator.proto\x1a\x1b\x66orge/agent/v1/values.proto\x1a\x1egoogle/protobuf/duration.proto\"\x94\x02\n\rAttachRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.forge.attach.v1.HelloH\x00\x12\'\n\x05reply\x18\x02 \x01(\x0b\x32\x16.forge.attach.v1.ReplyH\x00\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x18.forge.attach.v1.EndCallH\x00\x12/\n\x06window\x18\x04 \x01(\x0b\x32\x1d.forge.attach.v1.WindowUpdateH\x00\x12%\n\x04pong\x18\x05 \x01(\x0b\x32\x15.forge.attach.v1.PongH\x00\x12\'\n\x05\x64rain\x18\x06 \x01(\x0b\x32\x16.forge.attach.v1.DrainH\x00\x42\x07\n\x05\x66rame\"\x84\x03\n\x0e\x41ttachResponse\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.forge.attach.v1.WelcomeH\x00\x12)\n\x04open\x18\x02 \x01(\x0b\x32\x19.forge.attach.v1.OpenCallH\x00\x12*\n\x04send\x18\x03 \x01(\x0b\x32\x1a.forge.attach.v1.SendFrameH\x00\x12\x30\n\nhalf_close\x18\x04 \x01(\x0b\x32\x1a.forge.attach.v1.HalfCloseH\x00\x12+\n\x05reset\x18\x05 \x01(\x0b\x32\x1a.forge.attach.v1.ResetCallH\x00\x12/\n\x06window\x18\x06 \x01(\x0b\x32\x1d.forge.attach.v1.WindowUpdateH\x00\x12%\n\x04ping\x18\x07 \x01(\x0b\x32\x15.forge.attach.v1.PingH\x00\x12.\n\tdrain_ack\x18\x08 \x01(\x0b\x32\x19.forge.attach.v1.DrainAckH\x00\x42\x07\n\x05\x66rame\"\xd0\x01\n\x05Hello\x12\x14\n\x0cmin_revision\x18\x01 \x01(\r\x12\x14\n\x0cmax_revision\x18\x02 \x01(\r\x12.\n\x06\x61gents\x18\x03 \x03(\x0b\x32\x1e.forge.attach.v1.AttachedAgent\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x1b\n\x13previous_session_id\x18\x05 \x01(\t\x12\x1c\n\x14initial_window_bytes\x18\x06 \x01(\r\x12\x1b\n\x13stream_window_bytes\x18\x07 \x01(\r\"U\n\rAttachedAgent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x32\n\x08\x64\x65scribe\x18\x02 \x01(\x0b\x32 .forge.agent.v1.DescribeResponse\"\xb7\x01\n\x07Welcome\x12\x10\n\x08revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x30\n\rping_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14initial_window_bytes\x18\x04 \x01(\r\x12\x1b\n\x13stream_window_bytes\x18\x05 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\r\"\x9c\x03\n\x08OpenCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x06invoke\x18\x04 \x01(\x0b\x32\x1d.forge.agent.v1.InvokeRequestH\x00\x12\x36\n\nnext_input\x18\x05 \x01(\x0b\x32 .forge.agent.v1.NextInputRequestH\x00\x12\x33\n\x08validate\x18\x06 \x01(\x0b\x32\x1f.forge.agent.v1.ValidateRequestH\x00\x12\x33\n\x08generate\x18\x07 \x01(\x0b\x32\x1f.forge.agent.v1.GenerateRequestH\x00\x12\x31\n\x07\x63\x61pture\x18\x08 \x01(\x0b\x32\x1e.forge.agent.v1.CaptureRequestH\x00\x12\x33\n\x08\x64\x65scribe\x18\t \x01(\x0b\x32\x1f.forge.agent.v1.DescribeRequestH\x00\x42\x06\n\x04\x63\x61ll\"K\n\tSendFrame\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12-\n\x06invoke\x18\x02 \x01(\x0b\x32\x1d.forge.agent.v1.InvokeRequest\"\x1c\n\tHalfClose\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\"\x1c\n\tResetCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\"\xe4\x02\n\x05Reply\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\x30\n\x06invoke\x18\x02 \x01(\x0b\x32\x1e.forge.agent.v1.InvokeResponseH\x00\x12\x37\n\nnext_input\x18\x03 \x01(\x0b\x32!.forge.agent.v1.NextInputResponseH\x00\x12\x34\n\x08validate\x18\x04 \x01(\x0b\x32 .forge.agent.v1.ValidateResponseH\x00\x12\x34\n\x08generate\x18\x05 \x01(\x0b\x32 .forge.agent.v1.GenerateResponseH\x00\x12\x32\n\x07\x63\x61pture\x18\x06 \x01(\x0b\x32\x1f.forge.agent.v1.CaptureResponseH\x00\x12\x34\n\x08\x64\x65scribe\x18\x07 \x01(\x0b\x32 .forge.agent.v1.DescribeResponseH\x00\x42\t\n\x07payload\"@\n\x07\x45ndCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12$\n\x05\x66\x61ult\x18\x02 \x01(\x0b\x32\x15.forge.agent.v1.Fault\".\n\x0cWindowUpdate\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\"\x15\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x15\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x17\n\x05\x44rain\x12\x0e\n\x06reason\x18\x01 \x01(\t\" \n\x08\x44rainAck\x12\x14\n\x0clast_call_no\x18\x01 \x01(\x04\x32^\n\rAttachService\x12M\n\x06\x41ttach\x12\x1e.forge.attach.v1.AttachRequest\x1a\x1f.forge.attach.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66orge/attach/v1/attach.proto\x12\x0f\x66orge.attach.v1\x1a\x1a\x66orge/agent/v1/agent.proto\x1a\x1e\x66orge/agent/v1/generator.proto\x1a\x1b\x66orge/agent/v1/invoke.proto\x1a\x1e\x66orge/agent/v1/simulator.proto\x1a\x1d\x66orge/agent/v1/snapshot.proto\x1a\x1e\x66orge/agent/v1/validator.proto\x1a\x1b\x66orge/agent/v1/values.proto\x1a\x1egoogle/protobuf/duration.proto\"\x94\x02\n\rAttachRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.forge.attach.v1.HelloH\x00\x12\'\n\x05reply\x18\x02 \x01(\x0b\x32\x16.forge.attach.v1.ReplyH\x00\x12\'\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x18.forge.attach.v1.EndCallH\x00\x12/\n\x06window\x18\x04 \x01(\x0b\x32\x1d.forge.attach.v1.WindowUpdateH\x00\x12%\n\x04pong\x18\x05 \x01(\x0b\x32\x15.forge.attach.v1.PongH\x00\x12\'\n\x05\x64rain\x18\x06 \x01(\x0b\x32\x16.forge.attach.v1.DrainH\x00\x42\x07\n\x05\x66rame\"\x84\x03\n\x0e\x41ttachResponse\x12+\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.forge.attach.v1.WelcomeH\x00\x12)\n\x04open\x18\x02 \x01(\x0b\x32\x19.forge.attach.v1.OpenCallH\x00\x12*\n\x04send\x18\x03 \x01(\x0b\x32\x1a.forge.attach.v1.SendFrameH\x00\x12\x30\n\nhalf_close\x18\x04 \x01(\x0b\x32\x1a.forge.attach.v1.HalfCloseH\x00\x12+\n\x05reset\x18\x05 \x01(\x0b\x32\x1a.forge.attach.v1.ResetCallH\x00\x12/\n\x06window\x18\x06 \x01(\x0b\x32\x1d.forge.attach.v1.WindowUpdateH\x00\x12%\n\x04ping\x18\x07 \x01(\x0b\x32\x15.forge.attach.v1.PingH\x00\x12.\n\tdrain_ack\x18\x08 \x01(\x0b\x32\x19.forge.attach.v1.DrainAckH\x00\x42\x07\n\x05\x66rame\"\xe3\x01\n\x05Hello\x12\x14\n\x0cmin_revision\x18\x01 \x01(\r\x12\x14\n\x0cmax_revision\x18\x02 \x01(\r\x12.\n\x06\x61gents\x18\x03 \x03(\x0b\x32\x1e.forge.attach.v1.AttachedAgent\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x1b\n\x13previous_session_id\x18\x05 \x01(\t\x12\x1c\n\x14initial_window_bytes\x18\x06 \x01(\r\x12\x1b\n\x13stream_window_bytes\x18\x07 \x01(\r\x12\x11\n\ttemporary\x18\x08 \x01(\x08\"U\n\rAttachedAgent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x32\n\x08\x64\x65scribe\x18\x02 \x01(\x0b\x32 .forge.agent.v1.DescribeResponse\"\xb7\x01\n\x07Welcome\x12\x10\n\x08revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x30\n\rping_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14initial_window_bytes\x18\x04 \x01(\r\x12\x1b\n\x13stream_window_bytes\x18\x05 \x01(\r\x12\x19\n\x11max_message_bytes\x18\x06 \x01(\r\"\x9c\x03\n\x08OpenCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x06invoke\x18\x04 \x01(\x0b\x32\x1d.forge.agent.v1.InvokeRequestH\x00\x12\x36\n\nnext_input\x18\x05 \x01(\x0b\x32 .forge.agent.v1.NextInputRequestH\x00\x12\x33\n\x08validate\x18\x06 \x01(\x0b\x32\x1f.forge.agent.v1.ValidateRequestH\x00\x12\x33\n\x08generate\x18\x07 \x01(\x0b\x32\x1f.forge.agent.v1.GenerateRequestH\x00\x12\x31\n\x07\x63\x61pture\x18\x08 \x01(\x0b\x32\x1e.forge.agent.v1.CaptureRequestH\x00\x12\x33\n\x08\x64\x65scribe\x18\t \x01(\x0b\x32\x1f.forge.agent.v1.DescribeRequestH\x00\x42\x06\n\x04\x63\x61ll\"K\n\tSendFrame\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12-\n\x06invoke\x18\x02 \x01(\x0b\x32\x1d.forge.agent.v1.InvokeRequest\"\x1c\n\tHalfClose\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\"\x1c\n\tResetCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\"\xe4\x02\n\x05Reply\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\x30\n\x06invoke\x18\x02 \x01(\x0b\x32\x1e.forge.agent.v1.InvokeResponseH\x00\x12\x37\n\nnext_input\x18\x03 \x01(\x0b\x32!.forge.agent.v1.NextInputResponseH\x00\x12\x34\n\x08validate\x18\x04 \x01(\x0b\x32 .forge.agent.v1.ValidateResponseH\x00\x12\x34\n\x08generate\x18\x05 \x01(\x0b\x32 .forge.agent.v1.GenerateResponseH\x00\x12\x32\n\x07\x63\x61pture\x18\x06 \x01(\x0b\x32\x1f.forge.agent.v1.CaptureResponseH\x00\x12\x34\n\x08\x64\x65scribe\x18\x07 \x01(\x0b\x32 .forge.agent.v1.DescribeResponseH\x00\x42\t\n\x07payload\"@\n\x07\x45ndCall\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12$\n\x05\x66\x61ult\x18\x02 \x01(\x0b\x32\x15.forge.agent.v1.Fault\".\n\x0cWindowUpdate\x12\x0f\n\x07\x63\x61ll_no\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\"\x15\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x15\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\"\x17\n\x05\x44rain\x12\x0e\n\x06reason\x18\x01 \x01(\t\" \n\x08\x44rainAck\x12\x14\n\x0clast_call_no\x18\x01 \x01(\x04\x32^\n\rAttachService\x12M\n\x06\x41ttach\x12\x1e.forge.attach.v1.AttachRequest\x1a\x1f.forge.attach.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,33 +44,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHRESPONSE']._serialized_start=574
   _globals['_ATTACHRESPONSE']._serialized_end=962
   _globals['_HELLO']._serialized_start=965
-  _globals['_HELLO']._serialized_end=1173
-  _globals['_ATTACHEDAGENT']._serialized_start=1175
-  _globals['_ATTACHEDAGENT']._serialized_end=1260
-  _globals['_WELCOME']._serialized_start=1263
-  _globals['_WELCOME']._serialized_end=1446
-  _globals['_OPENCALL']._serialized_start=1449
-  _globals['_OPENCALL']._serialized_end=1861
-  _globals['_SENDFRAME']._serialized_start=1863
-  _globals['_SENDFRAME']._serialized_end=1938
-  _globals['_HALFCLOSE']._serialized_start=1940
-  _globals['_HALFCLOSE']._serialized_end=1968
-  _globals['_RESETCALL']._serialized_start=1970
-  _globals['_RESETCALL']._serialized_end=1998
-  _globals['_REPLY']._serialized_start=2001
-  _globals['_REPLY']._serialized_end=2357
-  _globals['_ENDCALL']._serialized_start=2359
-  _globals['_ENDCALL']._serialized_end=2423
-  _globals['_WINDOWUPDATE']._serialized_start=2425
-  _globals['_WINDOWUPDATE']._serialized_end=2471
-  _globals['_PING']._serialized_start=2473
-  _globals['_PING']._serialized_end=2494
-  _globals['_PONG']._serialized_start=2496
-  _globals['_PONG']._serialized_end=2517
-  _globals['_DRAIN']._serialized_start=2519
-  _globals['_DRAIN']._serialized_end=2542
-  _globals['_DRAINACK']._serialized_start=2544
-  _globals['_DRAINACK']._serialized_end=2576
-  _globals['_ATTACHSERVICE']._serialized_start=2578
-  _globals['_ATTACHSERVICE']._serialized_end=2672
+  _globals['_HELLO']._serialized_end=1192
+  _globals['_ATTACHEDAGENT']._serialized_start=1194
+  _globals['_ATTACHEDAGENT']._serialized_end=1279
+  _globals['_WELCOME']._serialized_start=1282
+  _globals['_WELCOME']._serialized_end=1465
+  _globals['_OPENCALL']._serialized_start=1468
+  _globals['_OPENCALL']._serialized_end=1880
+  _globals['_SENDFRAME']._serialized_start=1882
+  _globals['_SENDFRAME']._serialized_end=1957
+  _globals['_HALFCLOSE']._serialized_start=1959
+  _globals['_HALFCLOSE']._serialized_end=1987
+  _globals['_RESETCALL']._serialized_start=1989
+  _globals['_RESETCALL']._serialized_end=2017
+  _globals['_REPLY']._serialized_start=2020
+  _globals['_REPLY']._serialized_end=2376
+  _globals['_ENDCALL']._serialized_start=2378
+  _globals['_ENDCALL']._serialized_end=2442
+  _globals['_WINDOWUPDATE']._serialized_start=2444
+  _globals['_WINDOWUPDATE']._serialized_end=2490
+  _globals['_PING']._serialized_start=2492
+  _globals['_PING']._serialized_end=2513
+  _globals['_PONG']._serialized_start=2515
+  _globals['_PONG']._serialized_end=2536
+  _globals['_DRAIN']._serialized_start=2538
+  _globals['_DRAIN']._serialized_end=2561
+  _globals['_DRAINACK']._serialized_start=2563
+  _globals['_DRAINACK']._serialized_end=2595
+  _globals['_ATTACHSERVICE']._serialized_start=2597
+  _globals['_ATTACHSERVICE']._serialized_end=2691
 # @@protoc_insertion_point(module_scope)

@@ -53,7 +53,7 @@ class AttachResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., open: _Optional[_Union[OpenCall, _Mapping]] = ..., send: _Optional[_Union[SendFrame, _Mapping]] = ..., half_close: _Optional[_Union[HalfClose, _Mapping]] = ..., reset: _Optional[_Union[ResetCall, _Mapping]] = ..., window: _Optional[_Union[WindowUpdate, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain_ack: _Optional[_Union[DrainAck, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("min_revision", "max_revision", "agents", "instance_id", "previous_session_id", "initial_window_bytes", "stream_window_bytes")
+    __slots__ = ("min_revision", "max_revision", "agents", "instance_id", "previous_session_id", "initial_window_bytes", "stream_window_bytes", "temporary")
     MIN_REVISION_FIELD_NUMBER: _ClassVar[int]
     MAX_REVISION_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Hello(_message.Message):
     PREVIOUS_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     INITIAL_WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     STREAM_WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TEMPORARY_FIELD_NUMBER: _ClassVar[int]
     min_revision: int
     max_revision: int
     agents: _containers.RepeatedCompositeFieldContainer[AttachedAgent]
@@ -68,7 +69,8 @@ class Hello(_message.Message):
     previous_session_id: str
     initial_window_bytes: int
     stream_window_bytes: int
-    def __init__(self, min_revision: _Optional[int] = ..., max_revision: _Optional[int] = ..., agents: _Optional[_Iterable[_Union[AttachedAgent, _Mapping]]] = ..., instance_id: _Optional[str] = ..., previous_session_id: _Optional[str] = ..., initial_window_bytes: _Optional[int] = ..., stream_window_bytes: _Optional[int] = ...) -> None: ...
+    temporary: bool
+    def __init__(self, min_revision: _Optional[int] = ..., max_revision: _Optional[int] = ..., agents: _Optional[_Iterable[_Union[AttachedAgent, _Mapping]]] = ..., instance_id: _Optional[str] = ..., previous_session_id: _Optional[str] = ..., initial_window_bytes: _Optional[int] = ..., stream_window_bytes: _Optional[int] = ..., temporary: _Optional[bool] = ...) -> None: ...
 
 class AttachedAgent(_message.Message):
     __slots__ = ("agent_id", "describe")
