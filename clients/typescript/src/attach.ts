@@ -167,6 +167,7 @@ export class Attached {
       // Each attempt is a connection of its own, at once: the pauses are ours.
       "grpc.use_local_subchannel_pool": 1,
       "grpc.service_config_disable_resolution": 1,
+      "grpc.enable_channelz": 0,
       "grpc.enable_http_proxy": isLoopback ? 0 : 1,
     });
   }

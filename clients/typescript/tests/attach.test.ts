@@ -121,6 +121,28 @@ describe("refused by the daemon", () => {
   });
 });
 
+test("a daemon that says nothing is given up", async () => {
+  await using daemon = await played((stream, number) => number === 2 && stream.welcome());
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const attached = new Attached(hello, daemon.address);
+    const away = new Promise<string>((resolve) => {
+      attached._onAway = resolve;
+    });
+    const started = attached.start();
+    while (daemon.streams.length === 0) await new Promise(setImmediate);
+    vi.advanceTimersByTime(9999);
+    expect(await Promise.race([away, new Promise((resolve) => setImmediate(resolve, "not yet"))])).toBe("not yet");
+    vi.advanceTimersByTime(1);
+    expect(await away).toBe("no welcome within 10 s");
+    vi.useRealTimers();
+    await started;
+    await attached.stop(0);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
 describe("calls", () => {
   test("one that nobody reads holds up no other", async () => {
     const piece = "x".repeat(16 * 1024);
