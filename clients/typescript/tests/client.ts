@@ -120,6 +120,8 @@ export async function door() {
   let names = 0;
   return {
     daemon: daemon as string,
+    /** Where attached agents can be called. */
+    calls: calls as string,
     /** Attaches an agent for a test, and gives a client of it. */
     async attached(agent: Agent | Answer, options: AttachOptions = {}) {
       names += 1;
