@@ -5,6 +5,7 @@
 //! - `http`, `http_requests`: agents that are HTTP endpoints and what they are asked, and snapshots from one
 //! - `judging`: assertions that take long, and texts that would be long
 //! - `large`: files of cases that are not held in memory
+//! - `languages`: the agents of docs/languages.md
 //! - `modules`: each module imports only those above it
 //! - `attach`: agents that dial the daemon
 //! - `attached_runs`: agents of this machine that `forgectl run` attaches to a daemon
@@ -62,6 +63,7 @@ mod gone_agents;
 mod http;
 mod http_requests;
 mod judging;
+mod languages;
 mod large;
 mod memory;
 mod modules;
