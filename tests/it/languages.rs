@@ -81,6 +81,7 @@ fn the_agent_in_rust() {
     assert_eq!(shown, compiled, "docs/languages.md and examples/smallest.rs differ");
     let place = Place::new();
     let program = Path::new(env!("CARGO_BIN_EXE_forgectl")).parent().unwrap().join("examples/smallest");
+    assert!(program.is_file(), "`cargo build --examples` makes it, and `cargo test` without a name of a test");
     let (port, _) = on_a_free_port("50051");
     let mut agent = command(program.to_str().unwrap(), place.path());
     agent.arg(&port);
