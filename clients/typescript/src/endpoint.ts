@@ -21,7 +21,7 @@ import { FaultOrigin } from "./gen/forge/agent/v1/values_pb.js";
 import { MAX_TIMEOUT_MS, StatusError } from "./party.js";
 import { Crash, Exactly, follow } from "./probe.js";
 import { continued, traceContextOf } from "./propagation.js";
-import { type Conclusion, Turn } from "./turn.js";
+import { type Conclusion, Turn, type Waiting } from "./turn.js";
 import { deferred, durationOf, fault, faultOf, millisecondsOf } from "./values.js";
 
 export const REVISION = 1;
@@ -69,6 +69,7 @@ export class Endpoint {
   /** The ids that were run, each with the number of steps of its probe script. */
   readonly #invocations = new Map<string, number>();
   readonly #running = new Set<Promise<void>>();
+  readonly #waiting: Waiting = { bytes: 0 };
   #isDraining = false;
 
   /** `shutDown` begins the end of the process, as a probe may ask for it. */
@@ -146,7 +147,7 @@ export class Endpoint {
     }
     const trace = traceContextOf(start.context, call.metadata);
     const send = (event: InvokeResponse, sent: () => void) => void call.write(event, sent);
-    const turn = new Turn(start, this.#instanceId, send, cancelled.signal, trace, this.#agent.tools);
+    const turn = new Turn(start, this.#instanceId, send, cancelled.signal, trace, this.#agent.tools, this.#waiting);
     const work = this.#work(turn, call, stop, cancelled).then(
       () => void call.end(),
       (error: unknown) => void call.emit("error", error),

@@ -27,6 +27,9 @@ import { addUsage, describe, durationOf, type Tokens, textOf, usageOf } from "./
 
 /** What a turn has said and nobody has read yet. Daemons take no more of a whole call. */
 const MAX_WAITING_BYTES = 64 * 1024 * 1024;
+/** The same of all turns together; when it is more, turns of which more than a share waits may say nothing else. */
+const MAX_WAITING_BYTES_OF_ALL = 256 * 1024 * 1024;
+const SHARE_BYTES = 1024 * 1024;
 /** What an event costs besides its texts. */
 const COST_OF_AN_EVENT = 64;
 
@@ -70,6 +73,11 @@ type Event = NonNullable<MessageInitShape<typeof InvokeResponseSchema>["event"]>
 
 type Level = "trace" | "debug" | "info" | "warn" | "error";
 
+/** What all turns of an agent have said and nobody has read yet, about. */
+export interface Waiting {
+  bytes: number;
+}
+
 /** Sends an event, and says when it has left. */
 type Send = (event: InvokeResponse, sent: () => void) => void;
 
@@ -95,6 +103,8 @@ export class Turn {
   #seq = 0n;
   /** Bytes of events that wait, about. Whoever reads slowly must not stop the agent from noticing a cancel. */
   #waiting = 0;
+  readonly #waitingOfAll: Waiting;
+  #isGone = false;
   #isOver = false;
   #text = "";
   /** Half a character at the end of the last piece: it travels with the next one. */
@@ -123,12 +133,14 @@ export class Turn {
     signal: AbortSignal,
     traceContext: Readonly<Record<string, string>> = {},
     tools: ReadonlyMap<string, Tool> = new Map(),
+    waitingOfAll: Waiting = { bytes: 0 },
   ) {
     this.start = start;
     this.traceContext = traceContext;
     this.signal = signal;
     this.#send = send;
     this.#tools = tools;
+    this.#waitingOfAll = waitingOfAll;
     this._emit({ case: "accepted", value: { invocationId: start.invocationId, instanceId } });
   }
 
@@ -347,15 +359,20 @@ export class Turn {
     const elapsed = durationOf(performance.now() - this.#acceptedAt);
     this.#seq += 1n;
     const cost = costOf(event);
-    this.#waiting += cost;
-    this.#send(create(InvokeResponseSchema, { seq: this.#seq, elapsed, event }), () => {
-      this.#waiting -= cost;
-    });
+    this.#count(cost);
+    this.#send(create(InvokeResponseSchema, { seq: this.#seq, elapsed, event }), () => this.#count(-cost));
+  }
+
+  #count(bytes: number): void {
+    if (this.#isGone) return; // It is counted off already.
+    this.#waiting += bytes;
+    this.#waitingOfAll.bytes += bytes;
   }
 
   #checkRoom(): void {
-    if (this.#waiting <= MAX_WAITING_BYTES || this.#isOver) return;
-    const message = `more than ${MAX_WAITING_BYTES >> 20} MiB of what the turn has said wait, and nobody reads them`;
+    const most = this.#waitingOfAll.bytes <= MAX_WAITING_BYTES_OF_ALL ? MAX_WAITING_BYTES : SHARE_BYTES;
+    if (this.#waiting <= most || this.#isOver) return;
+    const message = `more than ${most >> 20} MiB of what the turn has said wait, and nobody reads them`;
     throw new InvocationFailed(message, { reason: "UNREAD", status: status.RESOURCE_EXHAUSTED });
   }
 
@@ -434,6 +451,8 @@ export class Turn {
   /** @internal The stream is gone: nothing is sent any more. */
   _leave(): void {
     this.#isOver = true;
+    this.#count(-this.#waiting);
+    this.#isGone = true;
   }
 
   #lastSaid(reason: FinishReason): string {

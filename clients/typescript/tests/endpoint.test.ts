@@ -1,9 +1,11 @@
 // What the shared table cannot say: what belongs to this language, and what needs a process or several calls.
 import { setTimeout as sleep } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { expect, test, vi } from "vitest";
 import { type Answer, currentTurn, EndOfTurn, ToolMode, type Turn, tool, wrapTools } from "../src/index.js";
-import { FinishReason, type InvokeFinished, type InvokeResponse } from "../src/proto.js";
+import { FinishReason, type InvokeFinished, type InvokeResponse, InvokeStartSchema } from "../src/proto.js";
+import { Turn as TurnItself } from "../src/turn.js";
 import { describeAgent, invoke, served, startFrame, write } from "./client.js";
 
 function finished(events: InvokeResponse[]): InvokeFinished & { text: string } {
@@ -242,4 +244,28 @@ test("what a turn says and nobody reads has a bound, and a reader that is slow l
   await new Promise((resolve) => call.on("status", resolve));
   expect(events.filter(({ event }) => event.case === "log").length).toBe(said);
   expect(events.at(-1)?.event).toMatchObject({ case: "finished", value: { error: { reason: "UNREAD" } } });
+});
+
+test("what all turns say and nobody reads has a bound together, and one that says little is not held up", () => {
+  const waiting = { bytes: 0 };
+  const sent: (() => void)[] = [];
+  const start = create(InvokeStartSchema, { invocationId: "a" });
+  const turn = () =>
+    new TurnItself(start, "", (_, left) => sent.push(left), new AbortController().signal, {}, new Map(), waiting);
+  const mebibyte = "x".repeat(1024 * 1024);
+  const much = Array.from({ length: 5 }, turn);
+  const tooMuch = expect.objectContaining({ fault: expect.objectContaining({ reason: "UNREAD" }) });
+  for (const each of much.slice(0, 4)) for (let said = 0; said < 64; said += 1) each.log(mebibyte);
+  // Now it is more than 256 MiB.
+  much[4]?.log("");
+  expect(() => much[0]?.say("")).toThrow(tooMuch);
+  much[4]?.log(mebibyte);
+  expect(() => much[4]?.log("")).toThrow(tooMuch);
+  turn().log("little");
+  // One that is given up makes room, whatever is told of it afterwards.
+  much[0]?._leave();
+  much[4]?.log("");
+  for (const each of much.slice(1)) each._leave();
+  for (const left of sent) left();
+  expect(waiting.bytes).toBe(0);
 });
