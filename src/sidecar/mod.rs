@@ -29,6 +29,7 @@ use self::http::fields::Fields;
 
 mod agent;
 pub mod attach;
+mod attachments;
 pub mod call_log;
 mod connection;
 mod ears;
@@ -45,9 +46,13 @@ pub mod reader;
 mod rules;
 pub mod script;
 pub mod server;
+mod service;
 mod tap;
 #[cfg(test)]
 mod tests;
+// Those that call tools come next.
+#[cfg_attr(not(test), expect(dead_code, reason = "the HTTP endpoint runs its own tools"))]
+mod turn;
 
 pub use host::Scripts;
 

@@ -24,6 +24,7 @@ mod endings;
 mod invoke;
 mod parties;
 mod scripts;
+mod turns;
 
 /// Nothing here takes long; a test that waits longer has found a hang.
 const PATIENCE: Duration = Duration::from_secs(20);

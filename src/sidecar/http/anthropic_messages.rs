@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::attachments::{Attachments, FileAt};
 use super::conversation::{Content, Output, Speaker, Turn, text_of_output};
 use super::told::{Account, Unusable, broken, told_error, worked, written};
+use crate::sidecar::attachments::{Attachments, FileAt};
 use crate::wire::agent as pb;
 use crate::wire::agent::FinishReason;
 

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::attachments::{Attachments, FileAt};
 use super::conversation::{Content, Speaker, Turn, text_of_output};
 use super::told::{Account, Unusable, broken, raw, told_error, worked, written};
+use crate::sidecar::attachments::{Attachments, FileAt};
 use crate::wire::agent as pb;
 use crate::wire::agent::FinishReason;
 

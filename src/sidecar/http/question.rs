@@ -10,11 +10,11 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::attachments::Attachments;
 use super::field::Document;
 use super::fields::{Fields, Taken};
 use super::template::{BodyTemplate, Piece, Pieces};
 use crate::conversation::MaybeJson;
+use crate::sidecar::attachments::Attachments;
 use crate::sidecar::call_log::last_user_text;
 use crate::wire::agent as pb;
 use crate::wire::agent::part::Content as Holds;

@@ -2,7 +2,6 @@
 
 use serde_json::value::to_raw_value;
 
-use super::attachments::Attachments;
 use super::conversation::turns;
 use super::field::FieldPath;
 use super::fields::Fields;
@@ -10,6 +9,7 @@ use super::preset::Preset;
 use super::question::{Question, beyond, json, options_beside, pieces_of};
 use super::template::{BodyTemplate, Piece};
 use super::{anthropic_messages, openai_chat, openai_responses};
+use crate::sidecar::attachments::Attachments;
 use crate::wire::agent as pb;
 
 /// How an endpoint is spoken to.
