@@ -153,7 +153,7 @@ impl Beginning {
             None => Arc::clone(whole),
         };
         let Self { report, log, .. } = *self;
-        Ok(Writing::Text(Box::new(Text { outline, report, log, next: Some(Step::Head), written: Vec::new(), sent: 0 })))
+        Ok(Writing::Text(Box::new(Text { outline, report, log, next: Some(Step::Head), written: Unsent::default() })))
     }
 }
 
@@ -226,31 +226,21 @@ struct Text {
     report: Box<dyn Report>,
     log: Log,
     next: Option<Step>,
-    /// What was written last.
-    written: Vec<u8>,
-    /// How much of that is sent.
-    sent: usize,
+    written: Unsent,
 }
 
 impl Text {
     async fn chunk(&mut self) -> Result<Vec<u8>, Status> {
         let began = Instant::now();
-        while self.written.len() - self.sent < CHUNK
+        while self.written.len() < CHUNK
             && began.elapsed() < SIGN_OF_LIFE
             && let Some(step) = self.next
         {
-            if self.sent == self.written.len() {
-                (self.written, self.sent) = (Vec::new(), 0);
-            }
             let piece = self.piece(step).await?;
-            self.written.extend(piece.into_bytes());
+            self.written.add(piece.as_bytes());
             self.next = step.next(&self.outline);
         }
-        // One case may be more than a message holds.
-        let end = self.written.len().min(self.sent + CHUNK);
-        let chunk = self.written[self.sent..end].to_vec();
-        self.sent = end;
-        Ok(chunk)
+        Ok(self.written.take())
     }
 
     async fn piece(&mut self, step: Step) -> Result<String, Status> {
@@ -273,6 +263,38 @@ impl Text {
             Step::End => report.end(outline),
         };
         piece.map_err(unwritable)
+    }
+}
+
+/// What is written of a report and not sent yet: less than a message, and one piece.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// How much of `bytes` is sent already.
+    sent: usize,
+}
+
+impl Unsent {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        if self.sent > 0 {
+            // What is sent is not held: a report is as long as its run. Nothing large is moved, as more is written
+            // only when less than a message is left.
+            self.bytes = self.bytes.split_off(self.sent);
+            self.sent = 0;
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// The next message; one case may be more than it holds.
+    fn take(&mut self) -> Vec<u8> {
+        let end = self.bytes.len().min(self.sent + CHUNK);
+        let chunk = self.bytes[self.sent..end].to_vec();
+        self.sent = end;
+        chunk
     }
 }
 
@@ -325,4 +347,28 @@ impl Log {
 
 fn held(block: &[Record]) -> usize {
     block.iter().map(Record::held).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_of_a_report_is_not_held() {
+        let mut written = Unsent::default();
+        let (mut sent, mut all) = (Vec::new(), Vec::new());
+        for number in 0..100_u8 {
+            // Never what a message holds, so that there is always something left.
+            let piece = vec![number; if number == 50 { 5 * CHUNK + 7 } else { CHUNK / 3 + 1 }];
+            all.extend_from_slice(&piece);
+            written.add(&piece);
+            while written.len() >= CHUNK {
+                sent.extend(written.take());
+            }
+            assert!(written.bytes.len() <= 6 * CHUNK + 7, "after {number}: {} bytes are held", written.bytes.len());
+        }
+        assert!(written.bytes.len() < 2 * CHUNK, "{} bytes are held", written.bytes.len());
+        sent.extend(written.take());
+        assert!(written.take().is_empty() && sent == all);
+    }
 }

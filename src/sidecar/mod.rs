@@ -1,8 +1,8 @@
 //! `forge-sidecar`: stands in for agents.
 //!
-//! There are two: `forge-sidecar script`, an agent that plays a JSON script, for demos and tests, and
-//! `forge-sidecar http`, which puts the protocol in front of an HTTP chat endpoint ([`http`]). What both check in
-//! the same way is in `rules`.
+//! `forge-sidecar script` is an agent that plays a JSON script, for demos and tests, `forge-sidecar http` puts the
+//! protocol in front of an HTTP chat endpoint ([`http`]), and `forge-sidecar exec` in front of a command (`exec`). What
+//! all check in the same way is in `rules`; the latter two answer a `turn` each, which `service` serves.
 //!
 //! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`] with what is in [`reader`];
 //! [`server`] accepts `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what
@@ -33,6 +33,7 @@ mod attachments;
 pub mod call_log;
 mod connection;
 mod ears;
+mod exec;
 mod frames;
 mod grpc;
 mod host;
@@ -83,6 +84,13 @@ pub enum Command {
     /// speaks the API of a model in place of that. Serves AgentEndpoint. The first line on stdout is `listening on
     /// ADDRESS`, once calls are taken. Ends by Ctrl-C or SIGTERM, and ends the calls in flight then.
     Http(Box<Http>),
+    /// Make an agent of a command
+    ///
+    /// Each turn is a process: its stdin is a line of JSON, {"message": "..."}, with "messages" and "options" where a
+    /// case has more than one message, and what it says on stdout is the answer, or {"response": "...", "toolCalls":
+    /// [{"name", "success", "durationMs", "params"}]} where that begins with a brace. With --lines one process takes
+    /// a line for each turn. It is killed with all that it started when its turn is over, or cancelled.
+    Exec(Exec),
 }
 
 /// Where to listen.
@@ -124,6 +132,67 @@ pub struct Http {
     #[command(flatten)]
     pub fields: Fields,
 }
+
+/// The arguments of `forge-sidecar exec`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXEC_HELP)]
+pub struct Exec {
+    /// The command and its arguments, behind `--`
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub command: Vec<String>,
+    /// Where to listen
+    #[command(flatten)]
+    pub listen: Listen,
+    /// One process for all turns: it reads a line of JSON for each, and says lines of JSON
+    #[arg(long)]
+    pub lines: bool,
+    /// The process waits for the result of each tool call that it announces, so that suites can stub its tools
+    #[arg(long, requires = "lines")]
+    pub stubs: bool,
+    /// Name of a variable of the environment that the command sees; without any, it sees PATH alone
+    #[arg(long = "env", value_name = "NAME", conflicts_with = "inherit_env")]
+    pub env: Vec<String>,
+    /// The command sees the whole environment
+    #[arg(long)]
+    pub inherit_env: bool,
+    /// Most turns at the same time
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub parallel: u32,
+    /// Most time for one turn; the time of the case counts too if it is shorter
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Id of the agent [default: name of the command]
+    #[arg(long, value_name = "ID")]
+    pub agent_id: Option<String>,
+}
+
+/// Lines are short, or a narrow terminal breaks them.
+const EXEC_HELP: &str = r#"Examples:
+  forge-sidecar exec -- ./agent.sh
+  forge-sidecar exec --lines --stubs --env OPENAI_API_KEY -- python agent.py
+
+With --lines the process reads
+  {"id": "7", "toolMode": "live", "message": "..."}
+      a turn, with "messages" and "options" as above; "toolMode" is "live",
+      and with --stubs also "stub" or "routing"
+  {"id": "7", "toolResult": {"id": "a", "result": ...}}
+      what came of a call in "stub"; "error" in place of "result"
+  {"id": "7", "cancel": true}
+      nobody waits for this turn any more
+
+and says, with the id of the turn,
+  {"id": "7", "text": "..."}
+      a piece of the answer
+  {"id": "7", "toolCall": {"id": "a", "name": "...", "params": {...},
+                           "result"?: ..., "error"?: "...", "durationMs"?}}
+      a tool call; in "live" with what came of it
+  {"id": "7", "response": "...", "toolCalls"?: [...]}
+      the answer, which ends the turn
+  {"id": "7", "error": "..."}
+      the turn failed
+
+A line that is none of these ends the process. A process that ended is started
+again with the next turn."#;
 
 /// The arguments of `forge-sidecar script`.
 #[derive(Debug, Args)]
@@ -259,6 +328,7 @@ pub async fn run(cli: Cli) -> Result<(), SidecarError> {
     match cli.command {
         Command::Script(args) => Box::pin(run_script(args)).await,
         Command::Http(args) => Box::pin(run_http(*args)).await,
+        Command::Exec(args) => Box::pin(run_exec(args)).await,
     }
 }
 
@@ -278,9 +348,7 @@ async fn run_script(args: Script) -> Result<(), SidecarError> {
 
 async fn run_http(args: Http) -> Result<(), SidecarError> {
     args.listen.check()?;
-    if args.timeout.is_zero() || args.timeout > crate::suite::timeout::MAX_TIMEOUT {
-        return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
-    }
+    check_timeout(args.timeout)?;
     let mut endpoint = args.endpoint;
     (endpoint.fields, endpoint.timeout) = (args.fields, Some(args.timeout));
     let mut adapter = endpoint.adapter(args.url).map_err(|error| match error {
@@ -294,6 +362,38 @@ async fn run_http(args: Http) -> Result<(), SidecarError> {
     let shutdown = CancellationToken::new();
     let serve = async { Ok(http::serve(listener.socket, adapter, shutdown.clone()).await?) };
     args.listen.serve(listener.address, leave, &shutdown, serve).await
+}
+
+async fn run_exec(args: Exec) -> Result<(), SidecarError> {
+    args.listen.check()?;
+    check_timeout(args.timeout)?;
+    let name = args.command.first().cloned().unwrap_or_default();
+    if !exec::is_there(&name) {
+        return Err(SidecarError::Usage(format!(
+            "there is no command {name}: the first word behind -- names a program"
+        )));
+    }
+    let short = Path::new(&name).file_name().map(|name| name.to_string_lossy().into_owned());
+    let agent = exec::agent(exec::Exec {
+        agent_id: args.agent_id.or(short).unwrap_or(name),
+        command: args.command,
+        environment: (!args.inherit_env).then_some(args.env),
+        timeout: args.timeout,
+        parallel: args.parallel,
+        lines: args.lines,
+        stubs: args.stubs,
+    });
+    let (listener, leave) = args.listen.open()?;
+    let shutdown = CancellationToken::new();
+    let serve = async { Ok(service::serve(listener.socket, agent, shutdown.clone()).await?) };
+    args.listen.serve(listener.address, leave, &shutdown, serve).await
+}
+
+fn check_timeout(timeout: Duration) -> Result<(), SidecarError> {
+    if timeout.is_zero() || timeout > crate::suite::timeout::MAX_TIMEOUT {
+        return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
+    }
+    Ok(())
 }
 
 /// Where calls come from.

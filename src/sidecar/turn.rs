@@ -93,6 +93,13 @@ pub(super) struct Call {
     result: oneshot::Receiver<ToolResult>,
 }
 
+impl Call {
+    /// The id under which it was announced.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// How a turn ends that ends by itself.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {

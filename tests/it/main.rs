@@ -20,6 +20,7 @@
 //! - `comparisons`: what is told of a comparison that failed, and of time that ran out
 //! - `durable`: what a daemon keeps
 //! - `freezes`: much work that agents and suites make, and who waits meanwhile
+//! - `exec`: commands as agents
 //! - `evidence`: what is known of an agent's answer and its tool calls, from whichever source, and what is not
 //! - `plain`: judges and users that are asked as plain agents
 //! - `programs`: the programs as real processes
@@ -55,6 +56,7 @@ mod doors;
 mod durable;
 mod engine;
 mod evidence;
+mod exec;
 mod exports;
 mod freezes;
 mod gates;

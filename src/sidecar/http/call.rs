@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use super::Adapter;
-use super::answer::{Answer as Answered, ToolCall};
 use super::client::{HttpClient, NoAnswer, Opened, Reply};
+use super::plain;
 use super::preset::{self, Preset, StreamReader};
 use super::question::Question;
 use super::told::{Called, Returned, Summary, Told, Unusable};
@@ -144,14 +144,8 @@ async fn whole(adapter: &Adapter, turn: &Turn, reply: &Reply, besides: &[String]
         return finish(turn, summary).await;
     }
     turn.warn(shape.fields.near(&reply.body));
-    let Answered { text, tool_calls } =
-        shape.fields.answer(&reply.body).map_err(|problem| bad(Unusable::Bad(problem)))?;
-    for (number, call) in (1..).zip(tool_calls) {
-        let ToolCall { name, params, outcome, duration } = call;
-        tell(turn, Told::Called(Called { number, name, params })).await?;
-        tell(turn, Told::Returned(Returned { number, outcome, duration })).await?;
-    }
-    Ok(Answer::text(text))
+    let answered = shape.fields.answer(&reply.body).map_err(|problem| bad(Unusable::Bad(problem)))?;
+    plain::report(turn, answered).await
 }
 
 /// Reports what an endpoint tells, as it comes.

@@ -31,6 +31,7 @@ pub mod fields;
 mod near;
 mod openai_chat;
 mod openai_responses;
+pub(super) mod plain;
 pub mod preset;
 mod question;
 pub mod shape;
