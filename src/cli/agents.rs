@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use super::client::Client;
 use super::{CliError, Exit, note, print};
-use crate::text::printable;
+use crate::text::{printable, printable_json};
 use crate::wire::call::description_from_proto;
 use crate::wire::control as pb;
 use crate::wire::run::time_from_proto;
@@ -28,9 +28,14 @@ pub(super) enum AgentsCommand {
     /// List the agents that the daemon knows
     List,
     /// Ask an agent who it is, and show it
+    ///
+    /// With the rules of the protocol that it bent or broke in runs since the daemon's start.
     Describe {
         /// Name of the agent
         id: String,
+        /// Print a line of JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Ask an agent whether it is there
     Probe {
@@ -57,7 +62,7 @@ pub(super) async fn agents(daemon: Option<String>, command: AgentsCommand) -> Re
     match command {
         AgentsCommand::Add { id, url, skip_probe, label } => add(&client, id, url, skip_probe, label).await,
         AgentsCommand::List => list(&client).await,
-        AgentsCommand::Describe { id } => describe(&client, id).await,
+        AgentsCommand::Describe { id, json } => describe(&client, id, json).await,
         AgentsCommand::Probe { id } => probe(&client, id).await,
         AgentsCommand::Remove { id } => {
             let request = pb::RemoveAgentRequest { agent_id: id.clone() };
@@ -122,6 +127,11 @@ async fn list(client: &Client) -> Result<Exit, CliError> {
         for instance in &agent.instances {
             print(&format!("{:width$}  {}\n", "", printable(&shown(instance))))?;
         }
+        // Of one that is gone for that reason, it stands above.
+        if is_attached && !agent.last_error.is_empty() {
+            let lost = format!("last lost {}: {}", time_of(agent.last_error_at), agent.last_error);
+            print(&format!("{:width$}  {}\n", "", printable(&lost)))?;
+        }
     }
     Ok(Exit::Passed)
 }
@@ -138,14 +148,10 @@ fn processes(instances: &[pb::AttachedInstance]) -> String {
 /// A process that serves an agent.
 fn shown(instance: &pb::AttachedInstance) -> String {
     let pb::AttachedInstance { instance_id, address, version, since, slots, free_slots, draining } = instance;
-    let since = time_from_proto(*since, "since").ok().map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
     let id: String = instance_id.chars().take(8).collect();
     let version = if version.is_empty() { "-" } else { version };
     let leaving = if *draining { ", leaving" } else { "" };
-    format!(
-        "{id}  {address}  version {version}  {free_slots}/{slots} free{leaving}  since {}",
-        since.unwrap_or_default()
-    )
+    format!("{id}  {address}  version {version}  {free_slots}/{slots} free{leaving}  since {}", time_of(*since))
 }
 
 async fn ask(client: &Client, id: &str) -> Result<pb::ProbeAgentResponse, CliError> {
@@ -180,8 +186,13 @@ async fn probe(client: &Client, id: String) -> Result<Exit, CliError> {
     Ok(Exit::Passed)
 }
 
-async fn describe(client: &Client, id: String) -> Result<Exit, CliError> {
+async fn describe(client: &Client, id: String, is_json: bool) -> Result<Exit, CliError> {
     let agent = ask(client, &id).await?.agent.unwrap_or_default();
+    if is_json {
+        print(&format!("{}\n", printable_json(&as_json(&agent).to_string())))?;
+        return Ok(Exit::Passed);
+    }
+    let warnings = agent.protocol_warnings;
     let description = description_from_proto(agent.describe.unwrap_or_default());
     let card = description.card;
     let rows = [
@@ -210,5 +221,60 @@ async fn describe(client: &Client, id: String) -> Result<Exit, CliError> {
             printable(&tool.description)
         ))?;
     }
+    for warning in &warnings {
+        let calls = if warning.calls == 1 { "1 call".to_owned() } else { format!("{} calls", warning.calls) };
+        let run: String = warning.last_run_id.chars().take(8).collect();
+        let text = format!(
+            "{}, in {calls}, last in run {run} at {}: {}",
+            warning.rule,
+            time_of(warning.last_seen),
+            warning.message
+        );
+        print(&format!("{:<15} {}\n", "protocol", printable(&text)))?;
+    }
     Ok(Exit::Passed)
+}
+
+/// An agent for programs.
+fn as_json(agent: &pb::Agent) -> serde_json::Value {
+    let description = description_from_proto(agent.describe.clone().unwrap_or_default());
+    let card = description.card;
+    let at = |time| time_from_proto(time, "at").ok().map(|at| at.to_string());
+    let tools = card
+        .tools
+        .iter()
+        .map(|tool| serde_json::json!({"name": tool.name, "version": tool.version, "description": tool.description}));
+    let instances = agent.instances.iter().map(|instance| {
+        serde_json::json!({
+            "instanceId": instance.instance_id, "address": instance.address, "version": instance.version,
+            "since": at(instance.since), "slots": instance.slots, "freeSlots": instance.free_slots,
+            "isDraining": instance.draining,
+        })
+    });
+    let warnings = agent.protocol_warnings.iter().map(|warning| {
+        serde_json::json!({
+            "rule": warning.rule, "message": warning.message, "calls": warning.calls,
+            "lastRunId": warning.last_run_id, "lastSeen": at(warning.last_seen),
+        })
+    });
+    serde_json::json!({
+        "id": agent.agent_id,
+        "address": agent.target,
+        "card": {
+            "id": card.agent_id, "name": card.name, "version": card.version, "description": card.description,
+            "model": card.model, "tools": tools.collect::<Vec<_>>(),
+        },
+        "revision": description.revision,
+        "capabilities": description.capabilities,
+        "maxConcurrentInvocations": description.max_concurrent_invocations,
+        "instances": instances.collect::<Vec<_>>(),
+        "lastError": (!agent.last_error.is_empty()).then_some(&agent.last_error),
+        "lastErrorAt": at(agent.last_error_at),
+        "protocolWarnings": warnings.collect::<Vec<_>>(),
+    })
+}
+
+/// A time for people.
+fn time_of(time: Option<prost_types::Timestamp>) -> String {
+    time_from_proto(time, "time").map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default()
 }

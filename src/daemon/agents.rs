@@ -11,6 +11,7 @@ use super::runs::page_size;
 use super::status::{BUSY, of_describe, of_directory, of_store, of_wire, with_reason};
 use super::turns::{Turn, Turns};
 use crate::limits::PROBES;
+use crate::peer::bent::Rule;
 use crate::peer::directory::{Directory, Known};
 use crate::store::Store;
 use crate::wire::call::description_to_proto;
@@ -60,7 +61,16 @@ impl Agents {
         let known = self.known(name)?;
         ticket.has_read(known.weight());
         drop(turn);
-        Ok(in_place(known.weight(), || agent_to_proto(&known)))
+        let rules = self.directory.bent(&known.agent);
+        let warning = |rule: Rule| pb::ProtocolWarning {
+            rule: rule.name.to_owned(),
+            message: rule.message,
+            calls: rule.calls,
+            last_run_id: rule.run_id,
+            last_seen: Some(time_to_proto(rule.at)),
+        };
+        let agent = in_place(known.weight(), || agent_to_proto(&known));
+        Ok(pb::Agent { protocol_warnings: rules.into_iter().map(warning).collect(), ..agent })
     }
 }
 
@@ -160,5 +170,8 @@ fn agent_to_proto(known: &Known) -> pb::Agent {
         labels: known.labels.iter().cloned().collect(),
         instances: instances.collect(),
         detached_because: known.detached_because.clone().unwrap_or_default(),
+        protocol_warnings: Vec::new(),
+        last_error: known.lost.as_ref().map(|(_, why)| why.clone()).unwrap_or_default(),
+        last_error_at: known.lost.as_ref().map(|(at, _)| time_to_proto(*at)),
     }
 }

@@ -18,6 +18,7 @@ use crate::peer::agent::{MAX_DESCRIPTION_BYTES, MAX_MESSAGE_BYTES};
 use crate::peer::attach::windows::Sizes;
 use crate::peer::attach::{Entry, Identity, MAX_OFFERS, Offer, Outgoing, PING_INTERVAL, SIZES, Session, is_name};
 use crate::peer::directory::Directory;
+use crate::telemetry::metrics::Metrics;
 use crate::wire::attach::attach_service_server::AttachService;
 use crate::wire::attach::{
     AttachRequest, AttachResponse, AttachedAgent, Hello, Welcome, attach_request, attach_response,
@@ -37,14 +38,16 @@ const DEFAULT: Sizes = Sizes { call: 64 << 10, stream: 1 << 20 };
 #[derive(Debug, Clone)]
 pub(super) struct Attach {
     directory: Arc<Directory>,
+    metrics: Arc<Metrics>,
     stopped: CancellationToken,
     /// The streams that are open.
     sessions: TaskTracker,
 }
 
 impl Attach {
-    pub(super) fn new(directory: Arc<Directory>) -> Self {
-        Self { directory, stopped: CancellationToken::new(), sessions: TaskTracker::new() }
+    pub(super) fn new(directory: Arc<Directory>, metrics: Arc<Metrics>) -> Self {
+        metrics.watch_attached(directory.attached());
+        Self { directory, metrics, stopped: CancellationToken::new(), sessions: TaskTracker::new() }
     }
 
     /// Ends all sessions, and takes in nobody else.
@@ -60,11 +63,13 @@ impl Attach {
             hello = tokio::time::timeout(HELLO, frames.next()) => hello,
             () = self.stopped.cancelled() => return,
         };
+        let mut is_back = false;
         let entered = match hello {
             Err(_) => Err(Status::deadline_exceeded(format!("no hello came within {} s", HELLO.as_secs()))),
             Ok(None) => return,
             Ok(Some(Err(status))) => Err(status),
             Ok(Some(Ok(AttachRequest { frame: Some(attach_request::Frame::Hello(hello)) }))) => {
+                is_back = !hello.previous_session_id.is_empty();
                 self.enter(hello, &address, &outgoing)
             }
             Ok(Some(Ok(_))) => Err(Status::invalid_argument("hello: comes first")),
@@ -73,20 +78,26 @@ impl Attach {
             Ok(session) => session,
             Err(status) => {
                 tracing::info!(address, why = ?status.message(), "an agent could not attach");
+                self.metrics.attached("refused");
                 let _ = outgoing.send(Err(status));
                 return;
             }
         };
+        self.metrics.attached(if is_back { "returned" } else { "new" });
         let names: Vec<&str> = session.who.offers.iter().map(|offer| offer.agent_id.as_str()).collect();
         let instance = &session.who.instance_id;
         tracing::info!(agents = ?names, ?instance, address, session = session.id, "an agent attached");
-        let status = tokio::select! {
-            status = session.read(frames) => status,
+        let (status, reason) = tokio::select! {
+            status = session.read(frames) => {
+                let reason = reason(&status, session.is_draining());
+                (status, reason)
+            }
             () = self.stopped.cancelled() => {
                 session.end("the daemon is shutting down");
-                Status::unavailable("the daemon is shutting down")
+                (Status::unavailable("the daemon is shutting down"), "shutdown")
             }
         };
+        self.metrics.detached(reason);
         self.directory.attached().leave(&session);
         let why = session.why();
         tracing::info!(agents = ?names, ?instance, address, session = session.id, ?why, "an agent is no longer attached");
@@ -168,6 +179,20 @@ impl Attach {
             })
         });
         offers.collect()
+    }
+}
+
+/// Why a stream ended, as metrics name it.
+fn reason(status: &Status, is_draining: bool) -> &'static str {
+    match status.code() {
+        Code::Ok if is_draining => "left",
+        Code::Ok => "closed",
+        Code::Aborted => "taken_over",
+        // What the transport makes up has a cause.
+        _ if std::error::Error::source(status).is_some() => "connection_lost",
+        Code::Unavailable => "silent",
+        Code::InvalidArgument | Code::ResourceExhausted => "rule_broken",
+        _ => "connection_lost",
     }
 }
 

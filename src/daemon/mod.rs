@@ -183,7 +183,7 @@ impl Daemon {
             REFLECTION_ALPHA,
         ];
         let closed = CancellationToken::new();
-        let attach = attach::Attach::new(Arc::clone(&directory));
+        let attach = attach::Attach::new(Arc::clone(&directory), Arc::clone(&manager.telemetry().metrics));
         let attached = attach.clone();
         let traces = TraceServiceServer::new(receiver::Receiver { manager: Arc::clone(&manager) })
             .max_decoding_message_size(receiver::MAX_REQUEST_BYTES)

@@ -13,6 +13,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::attach::{AttachedChannel, Hub};
 use super::backoff::Backoff;
+use super::bent::Bent;
 use super::status::{connection_trouble, find, speaks_no_grpc, trouble_beyond};
 use super::target::{ATTACHED_SCHEME, Target, speaks_http};
 use crate::conversation::Description;
@@ -47,6 +48,8 @@ pub struct Agent {
     /// Where it listens, for people.
     pub url: String,
     channel: CheckedChannel,
+    /// The rules of its stream that it bent or broke.
+    pub bent: Bent,
     /// What its instances are attached to, if they are: they share the calls.
     attached: Option<AttachedChannel>,
 }
@@ -101,7 +104,13 @@ impl Agent {
         let endpoint = endpoint(&target.authority())?.connect_timeout(CONNECT_TIMEOUT);
         // Of an HTTP endpoint people know its own address, not that of the adapter in front of it.
         let url = if speaks_http(name) { name.to_owned() } else { target.to_string() };
-        Ok(Self { name: name.to_owned(), url, channel: CheckedChannel::new(endpoint.connect_lazy()), attached: None })
+        Ok(Self {
+            name: name.to_owned(),
+            url,
+            channel: CheckedChannel::new(endpoint.connect_lazy()),
+            bent: Bent::default(),
+            attached: None,
+        })
     }
 
     /// An agent that is only a name: nothing can be called there.
@@ -111,6 +120,7 @@ impl Agent {
             name: name.to_owned(),
             url: name.to_owned(),
             channel: CheckedChannel::new(Endpoint::from_static("http://[::]:0").connect_lazy()),
+            bent: Bent::default(),
             attached: None,
         }
     }
@@ -118,7 +128,13 @@ impl Agent {
     /// An agent behind a channel that is there already, such as an in-memory pipe.
     #[must_use]
     pub fn over(name: &str, url: &str, channel: Channel) -> Self {
-        Self { name: name.to_owned(), url: url.to_owned(), channel: CheckedChannel::new(channel), attached: None }
+        Self {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            channel: CheckedChannel::new(channel),
+            bent: Bent::default(),
+            attached: None,
+        }
     }
 
     /// An agent whose instances dial us under the name `attached`, whether one is attached now or not.
@@ -126,7 +142,13 @@ impl Agent {
     pub fn attached(name: &str, attached: &str, hub: &Arc<Hub>) -> Self {
         let url = if speaks_http(name) { name.to_owned() } else { format!("{ATTACHED_SCHEME}{attached}") };
         let attached = AttachedChannel::new(Arc::clone(hub), attached);
-        Self { name: name.to_owned(), url, channel: CheckedChannel::new(attached.clone()), attached: Some(attached) }
+        Self {
+            name: name.to_owned(),
+            url,
+            channel: CheckedChannel::new(attached.clone()),
+            bent: Bent::default(),
+            attached: Some(attached),
+        }
     }
 
     /// The connection, for the other services that an agent may serve.

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Agent;
 use super::attach::{Hub, Instance, is_name};
+use super::bent::{AllBent, Rule};
 use super::target::{ATTACHED_SCHEME, AllowedTargets, Target, TargetError};
 use crate::conversation::Description;
 use crate::limits::{DESCRIPTIONS_BYTES, LIST_BYTES};
@@ -22,6 +23,7 @@ pub struct Directory {
     allowed: AllowedTargets,
     agents: Mutex<BTreeMap<String, Known>>,
     attached: Arc<Hub>,
+    bent: AllBent,
 }
 
 /// An agent in the directory. Clones share its description.
@@ -44,6 +46,8 @@ pub struct Known {
     pub instances: Vec<Instance>,
     /// Why the last of them went, if none is attached now.
     pub detached_because: Option<String>,
+    /// When a process that was attached went without saying so the last time, and why.
+    pub lost: Option<(Timestamp, String)>,
     /// Bytes that the description takes in memory, about.
     described: usize,
 }
@@ -120,7 +124,7 @@ impl Directory {
         for (name, url) in configured {
             agents.insert(name.clone(), Known { configured: true, ..known(name, &url.parse()?, Vec::new())? });
         }
-        Ok(Self { allowed, agents: Mutex::new(agents), attached: Arc::default() })
+        Ok(Self { allowed, agents: Mutex::new(agents), attached: Arc::default(), bent: AllBent::default() })
     }
 
     /// Adds an agent, or replaces one that a client added.
@@ -185,6 +189,19 @@ impl Directory {
     /// # Errors
     /// When there is none, or the run's address for it cannot be taken.
     pub fn find(&self, name: &str, targets: &[(String, String)]) -> Result<Agent, DirectoryError> {
+        let mut agent = self.found(name, targets)?;
+        // However it is named: its authors are the same.
+        agent.bent = self.bent.of(&agent.url);
+        Ok(agent)
+    }
+
+    /// The rules that an agent bent or broke in runs since the daemon's start.
+    #[must_use]
+    pub fn bent(&self, agent: &Agent) -> Vec<Rule> {
+        self.bent.rules(&agent.url)
+    }
+
+    fn found(&self, name: &str, targets: &[(String, String)]) -> Result<Agent, DirectoryError> {
         if let Some((_, url)) = targets.iter().find(|(id, _)| id == name) {
             // Attached or not: it may be about to come back.
             if let Some(attached) = url.strip_prefix(ATTACHED_SCHEME) {
@@ -271,6 +288,7 @@ impl Directory {
             description,
             instances,
             detached_because: gone.map(|(_, why)| why),
+            lost: self.attached.lost(name),
         }
     }
 
@@ -300,6 +318,7 @@ fn known(name: &str, target: &Target, labels: Vec<(String, String)>) -> Result<K
         labels,
         instances: Vec::new(),
         detached_because: None,
+        lost: None,
         described: 0,
     })
 }

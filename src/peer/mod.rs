@@ -2,7 +2,8 @@
 //!
 //! [`target`] reads addresses and says which are allowed, [`directory`] knows agents by name, and [`agent`] dials
 //! one, unless it dialled the daemon itself and is attached ([`attach`]). [`call`] is one call from the start frame to the farewell: [`status`] decides when it may be repeated, with
-//! a pause by [`backoff`], [`stream`] holds the agent to the protocol and keeps the record, [`turns`] counts its
+//! a pause by [`backoff`], [`stream`] holds the agent to the protocol and keeps the record, [`bent`] counts which
+//! rules it bent, [`turns`] counts its
 //! model turns, and [`output`] counts the bytes of all calls. [`party`] asks simulators and validators, which
 //! [`plain`] agents may be, and [`digest`] names what they and agents are asked. [`generator`] asks for cases,
 //! [`snapshot`] for today's values. [`spans`] are evidence of what an agent did besides what it says.
@@ -10,6 +11,7 @@
 pub mod agent;
 pub mod attach;
 pub mod backoff;
+pub mod bent;
 pub mod call;
 pub mod digest;
 pub mod directory;

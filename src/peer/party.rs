@@ -224,15 +224,30 @@ impl Agent {
     /// The whole answer to one call.
     async fn answer_to(&self, invocation: &Invocation, belongs: &Belongs) -> Result<Transcript, Silence> {
         let mut state = CallState::new(invocation.tool_mode, None, false, belongs.outputs.begin());
+        let ending = self.hear_out(&mut state, invocation, belongs).await;
+        self.bent.count(state.bent(), &invocation.run_id);
+        let (bytes, failure) = (state.odd_bytes(), ending?.failure);
+        let Exchange { failure, transcript, .. } =
+            read(&invocation.run_id, bytes, || state.into_exchange(failure)).await?;
+        failure.map_or(Ok(transcript), |failure| Err(silence_of(failure)))
+    }
+
+    /// Makes a call, and hears it to its end.
+    async fn hear_out(
+        &self,
+        state: &mut CallState,
+        invocation: &Invocation,
+        belongs: &Belongs,
+    ) -> Result<Ending, Silence> {
         let mut opening = Opening::new(self.clone(), Start::new(invocation, belongs.trace.clone()));
         let opened = opening.attempt(invocation.budget).await;
         let mut line = opened.map_err(|refusal| self.failed(&refusal.status))?;
-        let ending = loop {
-            match line.next(&mut state).await {
+        loop {
+            match line.next(state).await {
                 // Nobody answers its tool calls.
                 Heard::Due(_) => {}
                 Heard::End(status) if status.code() != Code::Ok => return Err(self.failed(&status)),
-                Heard::End(status) => break state.ended(&status),
+                Heard::End(status) => return Ok(state.ended(&status)),
                 Heard::Frame(frame) => {
                     let bytes = frame.bytes();
                     state.count(bytes).map_err(silence)?;
@@ -240,16 +255,12 @@ impl Agent {
                     state.take(&event, bytes, Duration::ZERO).map_err(silence)?;
                     match state.step(Instant::now()) {
                         Step::Wait => {}
-                        Step::End(ending) => break ending,
-                        Step::Close => break state.closed(Closing::Good).0,
+                        Step::End(ending) => return Ok(ending),
+                        Step::Close => return Ok(state.closed(Closing::Good).0),
                     }
                 }
             }
-        };
-        let bytes = state.odd_bytes();
-        let Exchange { failure, transcript, .. } =
-            read(&invocation.run_id, bytes, || state.into_exchange(ending.failure)).await?;
-        failure.map_or(Ok(transcript), |failure| Err(silence_of(failure)))
+        }
     }
 }
 

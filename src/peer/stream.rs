@@ -40,9 +40,37 @@ pub enum Leniency {
     LeftOpen,
     /// An event of an unknown kind.
     UnknownEvent,
+    /// `elapsed` fell.
+    ElapsedFell,
+    /// A tool call had no end when the answer was complete.
+    CallOpen,
+    /// The usage in `finished` is not the sum of that of the model turns.
+    UsageDiffers,
 }
 
 impl Leniency {
+    /// The name of the rule.
+    #[must_use]
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::NotAccepted => "st/accepted-first",
+            Self::NotNumbered => "st/seq-gapless",
+            Self::DeltasDiffer => "tx/delta-concat",
+            Self::CountDiffers => "tl/count",
+            Self::LeftOpen => "st/close-after-terminal",
+            Self::UnknownEvent => "st/known-events",
+            Self::ElapsedFell => "st/elapsed-monotonic",
+            Self::CallOpen => "tl/pairs",
+            Self::UsageDiffers => "us/sum",
+        }
+    }
+
+    /// Whether the cases in which it was bent say so themselves.
+    #[must_use]
+    pub const fn is_told_by_case(self) -> bool {
+        matches!(self, Self::CallOpen)
+    }
+
     /// What to tell the agent's authors.
     #[must_use]
     pub const fn message(self) -> &'static str {
@@ -55,6 +83,11 @@ impl Leniency {
             Self::CountDiffers => "`finished.tool_calls` must be the number of tool calls that were started",
             Self::LeftOpen => "the call must end with status OK within a second after `finished`",
             Self::UnknownEvent => "the agent sent an event that this daemon does not know; it was ignored",
+            Self::ElapsedFell => {
+                "`elapsed` must never fall: it is the time since the start frame, by a monotonic clock"
+            }
+            Self::CallOpen => "every tool call that was started must be finished before `finished`",
+            Self::UsageDiffers => "the tokens in `finished.usage` should be those of all model turns together",
         }
     }
 }
@@ -97,6 +130,24 @@ pub enum Violation {
     /// There are too many tool calls.
     #[error("more than {TOOL_CALLS} tool calls in one turn")]
     TooManyCalls,
+    /// The stream ended well, and there is no answer.
+    #[error("the call ended without `finished`")]
+    Unfinished,
+}
+
+impl Violation {
+    /// The name of the rule.
+    #[must_use]
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::AfterFinished | Self::Unfinished => "st/one-terminal",
+            Self::TooLarge | Self::TooManyCalls => "sz/limits",
+            Self::Gap { .. } => "st/seq-gapless",
+            Self::AcceptedTwice => "st/accepted-first",
+            Self::NotStarted(_) | Self::FinishedTwice(_) => "tl/pairs",
+            Self::Nameless | Self::NoCallId(_) | Self::SameCallId(_) => "tl/unique-call-id",
+        }
+    }
 }
 
 /// The record of one call, while it grows.
@@ -119,6 +170,8 @@ pub struct Recording {
     model: Option<String>,
     leniencies: Vec<Leniency>,
     duration: Duration,
+    /// What the agent's clock said last.
+    elapsed: Duration,
     turn_limit: Option<TurnLimit>,
     model_turns: Turns,
 }
@@ -141,6 +194,7 @@ impl Recording {
             model: None,
             leniencies: Vec::new(),
             duration: Duration::ZERO,
+            elapsed: Duration::ZERO,
             turn_limit: None,
             model_turns: Turns::default(),
         }
@@ -176,6 +230,12 @@ impl Recording {
         self.duration = at;
         if self.events == 1 && !matches!(event.kind, AgentEventKind::Accepted { .. }) {
             self.bend(Leniency::NotAccepted);
+        }
+        if let Some(elapsed) = event.elapsed {
+            if elapsed < self.elapsed {
+                self.bend(Leniency::ElapsedFell);
+            }
+            self.elapsed = elapsed;
         }
         match &event.kind {
             AgentEventKind::Accepted { .. } => {
@@ -239,7 +299,7 @@ impl Recording {
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         let Some(finished) = &self.finished else {
-            return Some(Failure::Protocol("the call ended without `finished`".to_owned()));
+            return Some(Failure::Protocol(Violation::Unfinished.to_string()));
         };
         let told = || finished.error.as_ref().map(|fault| fault.message.as_str()).filter(|message| !message.is_empty());
         match finished.reason {
@@ -372,6 +432,16 @@ impl Recording {
         if finished.tool_calls != 0 && finished.tool_calls as usize != self.tool_calls.len() {
             self.bend(Leniency::CountDiffers);
         }
+        if self.mode != ToolMode::RoutingOnly && self.tool_calls.iter().any(|call| call.outcome.is_none()) {
+            self.bend(Leniency::CallOpen);
+        }
+        if let (Some(end), Some(turns)) = (&finished.usage, &self.turns) {
+            let differs =
+                |end: Option<i64>, turns: Option<i64>| end.zip(turns).is_some_and(|(end, turns)| end != turns);
+            if differs(end.input_tokens, turns.input_tokens) || differs(end.output_tokens, turns.output_tokens) {
+                self.bend(Leniency::UsageDiffers);
+            }
+        }
         self.finished = Some(finished.clone());
     }
 }
@@ -439,6 +509,38 @@ mod tests {
             recording.take(&event, 0, Duration::from_millis(seq))?;
         }
         Ok(recording)
+    }
+
+    /// Rules that are bent without harm, by events with the agent's clock.
+    #[test]
+    fn rules_that_are_bent() {
+        let usage = |tokens| Usage { input_tokens: Some(tokens), ..Usage::default() };
+        let turn = || AgentEventKind::ModelTurn(ModelTurn { usage: Some(usage(5)), ..ModelTurn::default() });
+        let end = |tokens, calls| {
+            let AgentEventKind::Finished(end) = finished(FinishReason::Completed, None, calls) else { panic!() };
+            AgentEventKind::Finished(Finished { usage: tokens, ..end })
+        };
+        let none = Vec::new;
+        for (events, bent) in [
+            (vec![(5, accepted()), (5, text("a")), (6, answer())], none()),
+            (vec![(5, accepted()), (4, answer())], vec![Leniency::ElapsedFell]),
+            (vec![(1, accepted()), (2, turn()), (3, turn()), (4, end(Some(usage(10)), 0))], none()),
+            (vec![(1, accepted()), (2, turn()), (3, end(None, 0))], none()),
+            (
+                vec![(1, accepted()), (2, turn()), (3, turn()), (4, end(Some(usage(5)), 0))],
+                vec![Leniency::UsageDiffers],
+            ),
+            (vec![(1, accepted()), (2, started("1")), (3, end(None, 1))], vec![Leniency::CallOpen]),
+            (vec![(1, text("a")), (2, answer())], vec![Leniency::NotAccepted]),
+        ] {
+            let mut recording = Recording::new(ToolMode::Live);
+            for (seq, (elapsed, kind)) in (1..).zip(&events) {
+                let elapsed = Some(Duration::from_millis(*elapsed));
+                let event = AgentEvent { seq, elapsed, kind: kind.clone() };
+                recording.take(&event, 0, Duration::ZERO).expect("no rule is broken");
+            }
+            assert_eq!(recording.leniencies(), bent, "{events:?}");
+        }
     }
 
     #[test]
@@ -509,7 +611,7 @@ mod tests {
     fn bent_rules() {
         let recording = feed(&[accepted(), text("a"), started("1"), finished(FinishReason::Completed, Some("b"), 2)]);
         let recording = recording.expect("no rule is broken");
-        assert_eq!(recording.leniencies(), [Leniency::DeltasDiffer, Leniency::CountDiffers]);
+        assert_eq!(recording.leniencies(), [Leniency::DeltasDiffer, Leniency::CountDiffers, Leniency::CallOpen]);
         let Exchange { transcript, warnings, .. } = recording.into_exchange(None);
         assert_eq!(transcript.response, "b");
         assert_eq!(warnings, ["no result was reported for the call of \"t\"; it counts as failed"]);

@@ -197,7 +197,7 @@ async fn live(call: &Call<'_>, time: &Time) -> Exchange {
     };
     let sent = line.sent().clone();
     let ending = match hear_out(call, time, &mut state, &mut line).await {
-        Ok(()) => close(call, &state, line).await,
+        Ok(()) => close(call, &mut state, line).await,
         Err(ending) => {
             if let Some(reason) = ending.cancel {
                 line.leave(&call.shared.farewells, reason);
@@ -377,7 +377,7 @@ async fn take(
 }
 
 /// Closes a call whose answer is complete.
-async fn close(call: &Call<'_>, state: &CallState, line: Line) -> Ending {
+async fn close(call: &Call<'_>, state: &mut CallState, line: Line) -> Ending {
     let closing = tokio::select! {
         closing = line.close() => closing,
         // The answer is there; that it has to hurry now is not the agent's fault.
@@ -392,6 +392,7 @@ async fn close(call: &Call<'_>, state: &CallState, line: Line) -> Ending {
 
 /// What was recorded of a call that ended, which was sent at this time if it was.
 async fn end(call: &Call<'_>, time: &Time, state: CallState, ending: Ending, sent: Option<Instant>) -> Exchange {
+    call.callee.agent.bent.count(state.bent(), &call.shared.run_id);
     let (now, failure) = (time.of_agent(sent), ending.failure.clone());
     let read = read(call, time, state.odd_bytes(), || state.into_exchange(failure)).await;
     let recorded = read.unwrap_or_else(|(failure, _)| Exchange { failure: Some(failure), ..Exchange::default() });
@@ -434,7 +435,7 @@ async fn log(call: &Call<'_>, event: AgentEvent) {
 
 /// Reports a rule that the agent bent, once a run.
 async fn report(call: &Call<'_>, rule: Leniency) {
-    if !call.shared.is_news(rule) {
+    if rule.is_told_by_case() || !call.shared.is_news(rule) {
         return;
     }
     call.shared.journal.case(call.case, 0, Payload::Warning(rule.message().to_owned())).await;

@@ -415,6 +415,9 @@ impl Shared {
             // All its calls are over, and nobody answers the next one.
             return self.gone.cancel();
         }
+        if is_reset(&status) {
+            return self.end(call_no, &Status::unavailable("the agent reset the call"));
+        }
         self.end(call_no, &status);
     }
 
@@ -477,6 +480,12 @@ fn request(kind: Kind, timeout: Option<prost_types::Duration>, body: Body) -> Re
         request = request.header("grpc-timeout", format!("{}m", timeout.as_millis().min(99_999_999)));
     }
     request.body(body)
+}
+
+/// Whether a status says that the agent broke off a call, and not the connection.
+fn is_reset(status: &Status) -> bool {
+    let errors = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    errors.filter_map(|error| error.downcast_ref::<h2::Error>()).any(h2::Error::is_reset)
 }
 
 /// Whether a status says that the connection to the agent broke, and not only a call.

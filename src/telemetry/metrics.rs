@@ -18,11 +18,16 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 use super::export::Exporter;
 use super::semconv;
 use crate::event::{CallEnd, PartyRole, Payload, RunEvent, Said};
+use crate::peer::attach::Hub;
 use crate::verdict::Outcome;
 
 /// Bounds of the buckets of times, in seconds: those of the conventions for calls of models, and below.
 const SECONDS: [f64; 16] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+
+/// Most agents that have a number of their own, and the name of all others together, which no agent can have.
+const MAX_ATTACHED: usize = 100;
+const OTHERS: &str = "(others)";
 
 /// The numbers of a daemon.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct Metrics {
     calls: Histogram<f64>,
     stored: Histogram<f64>,
     received: Counter<u64>,
+    attaches: Counter<u64>,
+    detaches: Counter<u64>,
 }
 
 /// An exporter that fails where the one inside panics: the thread that exports must not end because of what a receiver
@@ -108,6 +115,16 @@ impl Metrics {
                 .with_unit("{span}")
                 .with_description("Spans that came in, by what became of them")
                 .build(),
+            attaches: meter
+                .u64_counter(semconv::METRIC_ATTACHES)
+                .with_unit("{process}")
+                .with_description("Processes that dialled the daemon to attach, by what came of it")
+                .build(),
+            detaches: meter
+                .u64_counter(semconv::METRIC_DETACHES)
+                .with_unit("{process}")
+                .with_description("Processes that are no longer attached, by why")
+                .build(),
             provider,
             registry,
         })
@@ -152,6 +169,35 @@ impl Metrics {
                 }
             })
             .build();
+    }
+
+    /// Counts who is attached.
+    pub fn watch_attached(&self, hub: &Arc<Hub>) {
+        let hub = Arc::downgrade(hub);
+        self.provider
+            .meter(semconv::SCOPE)
+            .u64_observable_gauge(semconv::METRIC_ATTACHED)
+            .with_unit("{process}")
+            .with_description("Processes that are attached, by agent")
+            .with_callback(move |observer| {
+                let Some(hub) = hub.upgrade() else { return };
+                let (counts, others) = hub.counts(MAX_ATTACHED);
+                for (agent, count) in counts {
+                    observer.observe(count, &[KeyValue::new(semconv::AGENT_ID, agent)]);
+                }
+                observer.observe(others, &[KeyValue::new(semconv::AGENT_ID, OTHERS)]);
+            })
+            .build();
+    }
+
+    /// A process dialled the daemon to attach; what came of it is one of few words.
+    pub fn attached(&self, result: &'static str) {
+        self.attaches.add(1, &[KeyValue::new("forge.result", result)]);
+    }
+
+    /// A process is no longer attached; why is one of few words.
+    pub fn detached(&self, reason: &'static str) {
+        self.detaches.add(1, &[KeyValue::new("forge.reason", reason)]);
     }
 
     /// A run begins, so long after it was created; `None`: it goes on.

@@ -252,6 +252,12 @@ pub const CHECKPOINT_ID: &str = "forge.checkpoint.id";
 
 // Metrics.
 
+/// Processes that are attached.
+pub const METRIC_ATTACHED: &str = "forge.attach.instances";
+/// Processes that dialled the daemon to attach.
+pub const METRIC_ATTACHES: &str = "forge.attach.count";
+/// Processes that are no longer attached.
+pub const METRIC_DETACHES: &str = "forge.detach.count";
 /// Runs that ended, by state.
 pub const METRIC_RUNS: &str = "forge.run.count";
 /// Runs that go on.

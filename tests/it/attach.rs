@@ -280,6 +280,140 @@ async fn instances_share_the_calls_and_leave_without_losing_any() {
     assert!(gone.stderr.contains("the agent \"a\" is not attached any more: "), "{}", gone.stderr);
 }
 
+/// An agent that bends two rules in every call.
+async fn serve_bent(mut hand: Hand) {
+    loop {
+        let call = hand.invoked().await;
+        let response = forge::wire::agent::Message {
+            parts: vec![forge::wire::agent::Part {
+                content: Some(forge::wire::agent::part::Content::Text("yes".to_owned())),
+            }],
+            ..Default::default()
+        };
+        let finished = forge::wire::agent::InvokeFinished {
+            response: Some(response),
+            finish_reason: forge::wire::agent::FinishReason::Completed.into(),
+            ..Default::default()
+        };
+        let event = Some(forge::wire::agent::invoke_response::Event::Finished(finished));
+        let last = forge::wire::agent::InvokeResponse { event, ..Default::default() };
+        hand.reply(call.call_no, Kind::Invoke, last.encode_to_vec().into());
+        hand.say(ours::Frame::End(EndCall { call_no: call.call_no, fault: None }));
+    }
+}
+
+/// The rules that an agent bends are counted over its runs, and its authors see them.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_an_agent_bends_are_shown() {
+    let place = Place::new();
+    let (_daemon, url) = place.daemon();
+    let (hand, _) = Hand::attach(&url, hello(&["a"])).await;
+    let serving = tokio::spawn(serve_bent(hand));
+    let case =
+        |n| format!(r#"{{"id": "c{n}", "input": {{"message": "m"}}, "expect": {{"responseContains": ["yes"]}}}}"#);
+    place.write("s.golden.json", &format!("[{}, {}]", case(1), case(2)));
+    let run = |args: &[&str]| place.run(&[args, &["--daemon", &url]].concat());
+    let shown = run(&["agents", "describe", "a"]);
+    assert!(shown.code == Some(0) && !shown.stdout.contains("protocol "), "{}{}", shown.stdout, shown.stderr);
+    // However it is named.
+    for agent in ["a", "judge"] {
+        let ended = run(&["run", "s.golden.json", "-n", agent, "--agent", "judge=attached:a"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("the agent's first event must be `accepted`"), "{}", ended.stdout);
+    }
+    let shown = run(&["agents", "describe", "a"]);
+    for rule in ["st/accepted-first, in 4 calls, last in run ", "st/seq-gapless, in 4 calls, last in run "] {
+        assert!(shown.stdout.contains(&format!("protocol        {rule}")), "{}{}", shown.stdout, shown.stderr);
+    }
+    let shown = run(&["agents", "describe", "a", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let warnings = shown["protocolWarnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 2, "{shown}");
+    assert_eq!((&warnings[0]["rule"], &warnings[0]["calls"]), (&"st/accepted-first".into(), &4.into()));
+    assert_eq!(shown["instances"][0]["slots"], 1, "{shown}");
+    serving.abort();
+}
+
+/// What is in a script ends calls of an attached agent as it ends those of one that is dialled, and the agent is back at
+/// once. What comes and goes is counted.
+#[test]
+fn streams_that_scripts_drop() {
+    let place = Place::new();
+    let (daemon, url) = place.daemon();
+    let reply = |on: &str, events: &str| format!(r#"{{"on": "{on}", "events": [{events}]}}"#);
+    let replies = [
+        reply("cut", r#"{"text": "half"}, {"cut": "tcp"}"#),
+        reply("reset", r#"{"cut": "reset"}"#),
+        reply(
+            "restart",
+            r#"{"text": "yes"}, {"close": {"status": "UNAVAILABLE"}}, {"restart": {"back_after_ms": 400}}"#,
+        ),
+        reply("die", r#"{"die": true}"#),
+        reply("*", r#"{"text": "yes"}"#),
+    ];
+    place.write("agent.json", &format!(r#"{{"replies": [{}]}}"#, replies.join(", ")));
+    let mut sidecar = command(SIDECAR, place.path());
+    sidecar.args(["script", "agent.json", "--attach", &url, "--id", "a"]);
+    let mut sidecar = Running::start(sidecar);
+    assert!(sidecar.line().starts_with("attached to "));
+    let case = |id: &str, text: &str| {
+        format!(r#"{{"id": "{id}", "input": {{"message": "{text}"}}, "expect": {{"responseContains": ["yes"]}}}}"#)
+    };
+    let suite = |cases: &[(&str, &str)]| {
+        format!("[{}]", cases.iter().map(|(id, text)| case(id, text)).collect::<Vec<_>>().join(", "))
+    };
+    let run = |args: &[&str]| {
+        place.run(&[&["run", "s.golden.json", "-n", "a", "--daemon", &url, "-o", "r.json"], args].concat())
+    };
+    let found = || -> Vec<(String, String, String)> {
+        let result = place.json("r.json");
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let cases = result["cases"].as_array().expect("cases").iter();
+        cases.map(|case| (text(&case["id"]), text(&case["outcome"]), text(&case["error"]))).collect()
+    };
+    let cases = [("1", "cut"), ("2", "x"), ("3", "reset"), ("4", "x"), ("5", "restart"), ("6", "x")];
+    place.write("s.golden.json", &suite(&cases));
+    let ended = run(&[]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let of = found();
+    let outcomes: Vec<&str> = of.iter().map(|(_, outcome, _)| outcome.as_str()).collect();
+    assert_eq!(outcomes, ["errored", "passed", "failed", "passed", "failed", "passed"], "{of:?}");
+    assert!(of[0].2.contains("the attached stream ended") || of[0].2.contains("lost"), "{of:?}");
+    assert!(of[2].2.contains("UNAVAILABLE"), "{of:?}");
+    let listed = place.run(&["agents", "list", "--daemon", &url]).stdout;
+    assert!(listed.contains("1 process") && listed.contains("last lost "), "{listed}");
+    let numbers = metrics(&url);
+    let has = |label: &str, least: u64| {
+        let line = numbers.lines().find(|line| line.starts_with("forge_") && line.contains(label));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        assert!(value >= Some(least), "{label}: {value:?} in {numbers}");
+    };
+    has("forge_attach_count_total{forge_result=\"new\"", 1);
+    has("forge_attach_count_total{forge_result=\"returned\"", 1);
+    has("forge_attach_instances{gen_ai_agent_id=\"a\"", 1);
+    assert!(numbers.contains("forge_detach_count_total{forge_reason="), "{numbers}");
+    // One that has died is waited for as one that cannot be reached, and ends the run.
+    place.write("s.golden.json", &suite(&[("1", "die"), ("2", "x"), ("3", "x")]));
+    let ended = run(&["--agent-gone-after", "1s"]);
+    assert_eq!(ended.code, Some(3), "{}{}", ended.stdout, ended.stderr);
+    let of = found();
+    assert!(of.iter().all(|(_, outcome, _)| outcome == "errored" || outcome == "skipped"), "{of:?}");
+    let all = format!("{of:?}{}{}", ended.stdout, ended.stderr);
+    assert!(all.contains("no instance of"), "{all}");
+    assert!(place.run(&["agents", "list", "--daemon", &url]).stdout.contains("detached"));
+    drop(daemon);
+}
+
+/// The numbers of a daemon.
+fn metrics(url: &str) -> String {
+    let at = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
 /// Passes connections on to a daemon, and cuts them.
 struct Cutter {
     address: String,

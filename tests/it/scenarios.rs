@@ -1,6 +1,7 @@
 //! Runs the scenarios with real processes: `cargo test --test it scenarios`.
 //!
-//! `FORGE_CASES_DIR` names another folder than `tests/cases`. `tests/known_gaps.txt` lists the scenarios that do not
+//! `FORGE_ATTACH=1` has the agent dial the daemon in `every_scenario`, too, which otherwise only
+//! `every_scenario_with_an_attached_agent` does. `FORGE_CASES_DIR` names another folder than `tests/cases`. `tests/known_gaps.txt` lists the scenarios that do not
 //! pass yet; see [`super::support::tally`]. They run one after the other, because some of them measure time.
 
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ static PROCESSES: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_scenario() {
-    every_scenario_by(Way::Direct);
+    let is_attached = std::env::var_os("FORGE_ATTACH").is_some_and(|value| value == "1");
+    every_scenario_by(if is_attached { Way::Attached } else { Way::Direct });
 }
 
 /// The same cases have the same verdicts when the agent has no port of its own.

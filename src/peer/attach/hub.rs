@@ -30,6 +30,8 @@ struct Inner {
     sessions: Vec<Arc<Session>>,
     /// Agents that were attached and are not now: since when, and why.
     gone: BTreeMap<String, (Timestamp, String)>,
+    /// Agents of which a process went without saying so: when the last one did, and why.
+    lost: BTreeMap<String, (Timestamp, String)>,
 }
 
 /// Why a process cannot attach.
@@ -120,11 +122,41 @@ impl Hub {
                 inner.gone.insert(offer.agent_id.clone(), (Timestamp::now(), session.why()));
             }
         }
-        while inner.gone.len() > MAX_GONE {
-            let first = inner.gone.iter().min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone());
-            let Some(first) = first else { return };
-            inner.gone.remove(&first);
+        for offer in remembered.iter().filter(|_| !session.is_draining()) {
+            inner.lost.insert(offer.agent_id.clone(), (Timestamp::now(), session.why()));
         }
+        let Inner { gone, lost, .. } = &mut *inner;
+        for remembered in [gone, lost] {
+            while remembered.len() > MAX_GONE {
+                let first = remembered.iter().min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone());
+                let Some(first) = first else { break };
+                remembered.remove(&first);
+            }
+        }
+    }
+
+    /// When a process of an agent went without saying so the last time, and why.
+    #[must_use]
+    pub fn lost(&self, name: &str) -> Option<(Timestamp, String)> {
+        self.lock().lost.get(name).cloned()
+    }
+
+    /// How many processes serve each agent now, of at most so many; and how many others there are. Names for one run are
+    /// among those.
+    #[must_use]
+    pub fn counts(&self, most: usize) -> (BTreeMap<String, u64>, u64) {
+        let (mut counts, mut others) = (BTreeMap::<String, u64>::new(), 0);
+        let inner = self.lock();
+        for session in &inner.sessions {
+            for offer in &session.who.offers {
+                if !session.who.is_temporary && (counts.len() < most || counts.contains_key(&offer.agent_id)) {
+                    *counts.entry(offer.agent_id.clone()).or_default() += 1;
+                } else {
+                    others += 1;
+                }
+            }
+        }
+        (counts, others)
     }
 
     /// Ends all sessions.

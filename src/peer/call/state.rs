@@ -153,6 +153,8 @@ pub struct CallState {
     /// tool calls.
     results: BTreeMap<(Instant, usize), ToolResult>,
     answered: usize,
+    /// The rule that was broken.
+    broken: Option<Violation>,
 }
 
 impl CallState {
@@ -161,7 +163,7 @@ impl CallState {
     #[must_use]
     pub fn new(mode: ToolMode, most_turns: Option<u32>, stands_in: bool, output: Output) -> Self {
         let recording = Recording::new(mode).limited_to(most_turns);
-        Self { stands_in, recording, output, results: BTreeMap::new(), answered: 0 }
+        Self { stands_in, recording, output, results: BTreeMap::new(), answered: 0, broken: None }
     }
 
     /// Says what a status means with which an attempt to open the call ended. `sent`: the transport had taken the
@@ -201,7 +203,10 @@ impl CallState {
     /// How the call ends with an event that breaks a rule. The record ends before it.
     pub fn take(&mut self, event: &AgentEvent, bytes: usize, at: Duration) -> Result<Vec<Leniency>, Ending> {
         let before = self.recording.leniencies().len();
-        self.recording.take(event, bytes, at).map_err(Ending::broken)?;
+        if let Err(broken) = self.recording.take(event, bytes, at) {
+            self.broken = Some(broken.clone());
+            return Err(Ending::broken(broken));
+        }
         Ok(self.recording.leniencies()[before..].to_vec())
     }
 
@@ -238,9 +243,10 @@ impl CallState {
 
     /// The end of a call whose stream ended before the answer was complete, with this status.
     #[must_use]
-    pub fn ended(&self, status: &Status) -> Ending {
+    pub fn ended(&mut self, status: &Status) -> Ending {
         let code = status.code();
         if code == Code::Ok {
+            self.broken = Some(Violation::Unfinished);
             return Ending::with_status(None, Code::Ok);
         }
         let standing = Standing { sent: true, answered: !self.is_unanswered(), stands_in: self.stands_in };
@@ -257,17 +263,28 @@ impl CallState {
 
     /// The end of a call whose answer is complete, by how the agent closed it, and the rule that this bends.
     #[must_use]
-    pub fn closed(&self, closing: Closing) -> (Ending, Option<Leniency>) {
+    pub fn closed(&mut self, closing: Closing) -> (Ending, Option<Leniency>) {
         let (failure, status, bent) = match closing {
             Closing::Good => (None, Code::Ok, None),
             Closing::Status(code) => (None, code, Some(Leniency::LeftOpen)),
             Closing::Late => (None, Code::Cancelled, Some(Leniency::LeftOpen)),
             Closing::Event => {
-                let rule = Violation::AfterFinished.to_string();
-                (Some(Failure::Protocol(rule)), Code::Cancelled, None)
+                let rule = Violation::AfterFinished;
+                let failure = Failure::Protocol(rule.to_string());
+                self.broken = Some(rule);
+                (Some(failure), Code::Cancelled, None)
             }
         };
+        if let Some(rule) = bent {
+            self.recording.bend(rule);
+        }
         (Ending { took: Took::UntilLastEvent, ..Ending::with_status(failure, status) }, bent)
+    }
+
+    /// The rules that were bent or broken, with what to tell the agent's authors.
+    pub fn bent(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let bent = self.recording.leniencies().iter().map(|rule| (rule.rule(), rule.message().to_owned()));
+        bent.chain(self.broken.iter().map(|rule| (rule.rule(), rule.to_string())))
     }
 
     /// Bytes of what was recorded that have to be read to make an exchange of it.
@@ -437,7 +454,8 @@ mod tests {
         let event = AgentEvent { seq: 5, ..event };
         assert_eq!(state.take(&event, 1, Duration::ZERO), Ok(Vec::new()), "a rule is bent once");
         let Event(kind) = answer() else { panic!("an event") };
-        assert_eq!(state.take(&AgentEvent { seq: 6, elapsed: None, kind }, 1, Duration::ZERO), Ok(Vec::new()));
+        let last = AgentEvent { seq: 6, elapsed: None, kind };
+        assert_eq!(state.take(&last, 1, Duration::ZERO), Ok(vec![Leniency::CallOpen]));
         assert_eq!(state.step(Instant::now()), Step::Close);
         assert_eq!(state.closed(Closing::Late).1, Some(Leniency::LeftOpen));
         assert_eq!(state.closed(Closing::Good).1, None);
