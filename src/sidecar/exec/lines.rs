@@ -169,7 +169,7 @@ impl Running {
             let why = match why {
                 Some(why) => why,
                 None => match process.wait().await {
-                    Ok(status) => process.ending(status),
+                    Ok(status) => process.ending(status).await,
                     Err(error) => format!("its end is not known: {error}"),
                 },
             };

@@ -42,8 +42,9 @@ pub(super) async fn answer(program: &Program, turn: &Turn) -> Result<Answer, End
     let status =
         status.map_err(|error| failed(Code::Internal, "BAD_ANSWER", format!("its end is not known: {error}")))?;
     if !status.success() {
-        return Err(failed(Code::Internal, "COMMAND_FAILED", process.ending(status)));
+        return Err(failed(Code::Internal, "COMMAND_FAILED", process.ending(status).await));
     }
+    process.hear_out().await;
     for line in process.stderr.take() {
         turn.log("info", line).await;
     }

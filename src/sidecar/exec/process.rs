@@ -5,16 +5,20 @@ use std::collections::VecDeque;
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
 
 use crate::text::printable;
 
 /// Bytes of one line on stderr that are kept; the rest of the line is left out.
 const LINE_BYTES: usize = 1_000;
+/// Time to read what a process that has ended said on stderr.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Lines on stderr that are kept: the last ones.
 const LINES: usize = 20;
 
@@ -33,6 +37,8 @@ pub(super) struct Process {
     group: Option<Pid>,
     /// What it said last on stderr.
     pub(super) stderr: Stderr,
+    /// Reads that.
+    listening: Option<JoinHandle<()>>,
 }
 
 /// The last lines that a process said on stderr.
@@ -65,8 +71,8 @@ impl Program {
         };
         let said = Stderr::default();
         // Ends with the process, or when the group is killed and nobody holds the pipe any more.
-        tokio::spawn(said.clone().listen(stderr));
-        Ok((Process { child, group, stderr: said }, stdin, stdout))
+        let listening = Some(tokio::spawn(said.clone().listen(stderr)));
+        Ok((Process { child, group, stderr: said, listening }, stdin, stdout))
     }
 }
 
@@ -76,8 +82,16 @@ impl Process {
         self.child.wait().await
     }
 
+    /// Waits until all is read that it said on stderr, but not for what it started and left behind.
+    pub(super) async fn hear_out(&mut self) {
+        if let Some(listening) = self.listening.take() {
+            let _ = tokio::time::timeout(LAST_WORDS, listening).await;
+        }
+    }
+
     /// How it ended, in words.
-    pub(super) fn ending(&self, status: ExitStatus) -> String {
+    pub(super) async fn ending(&mut self, status: ExitStatus) -> String {
+        self.hear_out().await;
         let last = self.stderr.last().map(|line| format!("; the last that it said on stderr: {line}"));
         format!("it ended with {status}{}", last.unwrap_or_default())
     }
