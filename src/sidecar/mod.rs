@@ -1,8 +1,9 @@
 //! `forge-sidecar`: stands in for agents.
 //!
-//! `forge-sidecar script` is an agent that plays a JSON script, for demos and tests, `forge-sidecar http` puts the
-//! protocol in front of an HTTP chat endpoint ([`http`]), and `forge-sidecar exec` in front of a command (`exec`). What
-//! all check in the same way is in `rules`; the latter two answer a `turn` each, which `service` serves.
+//! `forge-sidecar script` is an agent that plays a JSON script, for demos and tests; `forge-sidecar http` puts the
+//! protocol in front of an HTTP chat endpoint ([`http`]), `forge-sidecar openai` in front of a model with tools
+//! ([`http::openai`]), and `forge-sidecar exec` in front of a command (`exec`). What all check in the same way is in
+//! `rules`; the latter three answer a `turn` each, which `service` serves.
 //!
 //! Flow of the script agent: [`read`] and [`read_parties`] turn files into a [`script`] with what is in [`reader`];
 //! [`server`] accepts `connection`s, each call goes to `agent` or `parties` over `grpc`, and the [`call_log`] says what
@@ -22,10 +23,11 @@ use crate::peer::agent::endpoint;
 use crate::peer::target::Target;
 
 use self::attach::News;
-use self::http::address::HttpUrl;
+use self::http::address::{HttpUrl, RequestHeader};
 use self::http::client::ClientError;
-use self::http::endpoint::{Endpoint, EndpointError};
+use self::http::endpoint::{Body, Endpoint, EndpointError};
 use self::http::fields::Fields;
+use self::http::openai::{self, ModelError};
 
 mod agent;
 pub mod attach;
@@ -41,6 +43,7 @@ pub mod http;
 mod infra;
 mod parties;
 mod player;
+mod process;
 pub mod read;
 pub mod read_parties;
 pub mod reader;
@@ -51,8 +54,6 @@ mod service;
 mod tap;
 #[cfg(test)]
 mod tests;
-// Those that call tools come next.
-#[cfg_attr(not(test), expect(dead_code, reason = "the HTTP endpoint runs its own tools"))]
 mod turn;
 
 pub use host::Scripts;
@@ -91,6 +92,13 @@ pub enum Command {
     /// [{"name", "success", "durationMs", "params"}]} where that begins with a brace. With --lines one process takes
     /// a line for each turn. It is killed with all that it started when its turn is over, or cancelled.
     Exec(Exec),
+    /// Make an agent of a model behind a chat completions API, and tools
+    ///
+    /// The model chooses among the tools of a file. A suite's stubs answer them, or a command or an address that runs
+    /// them, or they are only announced; the loop goes on until the model answers, or for as many model turns as the
+    /// suite allows. The first line on stdout is `listening on ADDRESS`, once calls are taken. Ends by Ctrl-C or
+    /// SIGTERM.
+    Openai(Box<Openai>),
 }
 
 /// Where to listen.
@@ -193,6 +201,64 @@ and says, with the id of the turn,
 
 A line that is none of these ends the process. A process that ended is started
 again with the next turn."#;
+
+/// The arguments of `forge-sidecar openai`.
+#[derive(Debug, Args)]
+#[command(after_long_help = OPENAI_HELP)]
+pub struct Openai {
+    /// Address of the API, which ends in /v1/chat/completions
+    #[arg(value_name = "URL")]
+    pub url: HttpUrl,
+    /// The model to ask for
+    #[arg(long, value_name = "NAME")]
+    pub model: String,
+    /// Tools of the model: JSON as that API is sent them, or as an MCP server lists them
+    #[arg(long, value_name = "FILE")]
+    pub tools: Option<PathBuf>,
+    /// What the system says at the beginning of every conversation
+    #[arg(long, value_name = "FILE")]
+    pub system: Option<PathBuf>,
+    /// Run tools with this command of a shell, where no stub answers
+    ///
+    /// It reads {"name", "arguments"} on stdin, and writes the result to stdout: JSON, or a text. It fails with an exit
+    /// code, and the last line on stderr says why.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "exec_http")]
+    pub exec_command: Option<String>,
+    /// Run tools by POST {"name", "arguments"} to this address, which answers with the result
+    #[arg(long, value_name = "URL")]
+    pub exec_http: Option<HttpUrl>,
+    /// Most model turns of a call for which the suite says nothing
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub max_turns: u32,
+    /// Ask for answers as streams of server-sent events
+    #[arg(long)]
+    pub stream: bool,
+    /// What to send besides, as JSON or in a file
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub body: Option<Body>,
+    /// A header to send, such as 'Authorization: Bearer ${OPENAI_API_KEY}'
+    ///
+    /// The variable stands in the environment. May be given several times.
+    #[arg(long, value_name = "HEADER")]
+    pub header: Vec<RequestHeader>,
+    /// Most time for one request, and for one tool
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Id of the agent [default: host and port of the URL]
+    #[arg(long, value_name = "ID")]
+    pub agent_id: Option<String>,
+    /// Where to listen
+    #[command(flatten)]
+    pub listen: Listen,
+}
+
+/// Lines are short, or a narrow terminal breaks them.
+const OPENAI_HELP: &str = r"Example:
+  forge-sidecar openai https://api.openai.com/v1/chat/completions \
+      --model gpt-5-mini --tools tools.json --system prompt.md --stream \
+      --header 'Authorization: Bearer ${OPENAI_API_KEY}' \
+      --exec-command ./run-tool --listen 127.0.0.1:50051
+  forgectl run evals -n grpc://127.0.0.1:50051";
 
 /// The arguments of `forge-sidecar script`.
 #[derive(Debug, Args)]
@@ -329,6 +395,7 @@ pub async fn run(cli: Cli) -> Result<(), SidecarError> {
         Command::Script(args) => Box::pin(run_script(args)).await,
         Command::Http(args) => Box::pin(run_http(*args)).await,
         Command::Exec(args) => Box::pin(run_exec(args)).await,
+        Command::Openai(args) => Box::pin(run_openai(*args)).await,
     }
 }
 
@@ -351,10 +418,7 @@ async fn run_http(args: Http) -> Result<(), SidecarError> {
     check_timeout(args.timeout)?;
     let mut endpoint = args.endpoint;
     (endpoint.fields, endpoint.timeout) = (args.fields, Some(args.timeout));
-    let mut adapter = endpoint.adapter(args.url).map_err(|error| match error {
-        EndpointError::Client(error @ ClientError::Tls(_)) => SidecarError::Client(error),
-        error => SidecarError::Usage(error.to_string()),
-    })?;
+    let mut adapter = endpoint.adapter(args.url).map_err(cannot_speak)?;
     if let Some(agent_id) = args.agent_id {
         adapter.agent_id = agent_id;
     }
@@ -389,11 +453,59 @@ async fn run_exec(args: Exec) -> Result<(), SidecarError> {
     args.listen.serve(listener.address, leave, &shutdown, serve).await
 }
 
+async fn run_openai(args: Openai) -> Result<(), SidecarError> {
+    args.listen.check()?;
+    check_timeout(args.timeout)?;
+    let Openai {
+        url,
+        model,
+        tools,
+        system,
+        exec_command,
+        exec_http,
+        max_turns,
+        stream,
+        body,
+        header,
+        timeout,
+        agent_id,
+        listen,
+    } = args;
+    let settings = openai::Settings {
+        model,
+        stream,
+        body,
+        header,
+        timeout,
+        tools,
+        system,
+        exec_command,
+        exec_http,
+        max_turns,
+        agent_id,
+    };
+    let model = openai::Model::new(url, settings).map_err(|error| match error {
+        ModelError::Endpoint(error) => cannot_speak(error),
+        ModelError::File(why) => SidecarError::Usage(why),
+    })?;
+    let (listener, leave) = listen.open()?;
+    let shutdown = CancellationToken::new();
+    let serve = async { Ok(openai::serve(listener.socket, model, shutdown.clone()).await?) };
+    listen.serve(listener.address, leave, &shutdown, serve).await
+}
+
 fn check_timeout(timeout: Duration) -> Result<(), SidecarError> {
     if timeout.is_zero() || timeout > crate::suite::timeout::MAX_TIMEOUT {
         return Err(SidecarError::Usage("--timeout must be more than 0 and at most a day".to_owned()));
     }
     Ok(())
+}
+
+fn cannot_speak(error: EndpointError) -> SidecarError {
+    match error {
+        EndpointError::Client(error @ ClientError::Tls(_)) => SidecarError::Client(error),
+        error => SidecarError::Usage(error.to_string()),
+    }
 }
 
 /// Where calls come from.

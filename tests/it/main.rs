@@ -31,6 +31,7 @@
 //! - `scripts`, `script_tests`: scripts that judge, and hostile ones; those that are tests, stand around cases or
 //!   write them
 //! - `settings`: settings of a project
+//! - `sidecars`: models with tools as agents
 //! - `shown`: what people see of cases, in reports and on the console
 //! - `scenarios`, `vectors`: data folders with exact answers
 //! - `reports`: programs made from what people reported of others
@@ -84,6 +85,7 @@ mod script_tests;
 mod scripts;
 mod settings;
 mod shown;
+mod sidecars;
 mod starts;
 mod support;
 mod traces;

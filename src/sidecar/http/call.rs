@@ -53,7 +53,7 @@ async fn describe(Adapter { client, shape, agent_id, .. }: &Adapter) -> Result<A
             Preset::Plain => format!("the HTTP endpoint {url}, which runs its own tools"),
             preset => format!(
                 "the HTTP endpoint {url}, which runs its own tools behind the preset {preset}; stubs and routing through the API \
-                 of a model are for the sidecar's `openai` mode, which this version does not have yet"
+                 of a model are for `forge-sidecar openai`"
             ),
         },
         provider_name: shape.preset.provider().to_owned(),
@@ -63,7 +63,7 @@ async fn describe(Adapter { client, shape, agent_id, .. }: &Adapter) -> Result<A
 }
 
 /// What an endpoint answered.
-enum Heard {
+pub(super) enum Heard {
     /// All at once; nothing of it was reported.
     Whole(Reply),
     /// As a stream, which was reported as it came; and what it comes to.
@@ -77,7 +77,7 @@ async fn answer(adapter: &Adapter, turn: &Turn) -> Result<Answer, End> {
         End::Broken(with_reason(Code::FailedPrecondition, CASE_UNSUPPORTED, &why))
     })?;
     let Question { body, besides } = question;
-    match ask(adapter, turn, body).await? {
+    match ask(adapter, &mut Ear { turn, wants: None }, body).await? {
         Heard::Whole(reply) => whole(adapter, turn, &reply, &besides).await,
         Heard::Stream(answer) => match *answer {
             Ok(summary) => finish(turn, summary).await,
@@ -87,10 +87,10 @@ async fn answer(adapter: &Adapter, turn: &Turn) -> Result<Answer, End> {
 }
 
 /// Sends the request, within the time that it may take.
-async fn ask(adapter: &Adapter, turn: &Turn, body: Bytes) -> Result<Heard, End> {
+pub(super) async fn ask(adapter: &Adapter, ear: &mut Ear<'_>, body: Bytes) -> Result<Heard, End> {
     let connected = CancellationToken::new();
-    let trace = turn.trace();
-    let asked = exchange(adapter, turn, body, &trace, &connected);
+    let trace = ear.turn.trace();
+    let asked = exchange(adapter, ear, body, &trace, &connected);
     match tokio::time::timeout(adapter.timeout, asked).await {
         Ok(heard) => heard,
         Err(_) if connected.is_cancelled() => {
@@ -138,8 +138,9 @@ async fn whole(adapter: &Adapter, turn: &Turn, reply: &Reply, besides: &[String]
             account.warnings.push("it was asked for a stream (--stream) and answered all at once".to_owned());
         }
         let summary = account.close();
+        let mut ear = Ear { turn, wants: None };
         for told in account.take() {
-            tell(turn, told).await?;
+            ear.tell(told).await?;
         }
         return finish(turn, summary).await;
     }
@@ -148,19 +149,44 @@ async fn whole(adapter: &Adapter, turn: &Turn, reply: &Reply, besides: &[String]
     plain::report(turn, answered).await
 }
 
-/// Reports what an endpoint tells, as it comes.
-async fn tell(turn: &Turn, told: Told) -> Result<(), End> {
-    match told {
-        Told::Text(text) => turn.say(&text).await?,
-        Told::Reasoning(text) => turn.reason(&text).await,
-        Told::Called(Called { number, name, params }) => {
-            turn.call(Wanted { id: number.to_string(), name, params }).await?;
+/// Hears what an endpoint tells, and reports it as it comes.
+pub(super) struct Ear<'a> {
+    pub(super) turn: &'a Turn,
+    /// What the endpoint wants of its caller, if that runs its tools.
+    pub(super) wants: Option<Wants>,
+}
+
+/// What a model has said, and which tools it wants to be called.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    pub(super) text: String,
+    pub(super) calls: Vec<Wanted>,
+}
+
+impl Ear<'_> {
+    pub(super) async fn tell(&mut self, told: Told) -> Result<(), End> {
+        let Self { turn, wants } = self;
+        match (told, wants) {
+            (Told::Text(text), wants) => {
+                turn.say(&text).await?;
+                if let Some(wants) = wants {
+                    wants.text.push_str(&text);
+                }
+            }
+            (Told::Reasoning(text), _) => turn.reason(&text).await,
+            (Told::Called(Called { id, name, params, .. }), Some(wants)) => {
+                wants.calls.push(Wanted { id, name, params });
+            }
+            (Told::Returned(_), Some(_)) => {}
+            (Told::Called(Called { number, name, params, .. }), None) => {
+                turn.call(Wanted { id: number.to_string(), name, params }).await?;
+            }
+            (Told::Returned(Returned { number, outcome, duration }), None) => {
+                turn.returned(&number.to_string(), outcome, duration).await;
+            }
         }
-        Told::Returned(Returned { number, outcome, duration }) => {
-            turn.returned(&number.to_string(), outcome, duration).await;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Ends with what the endpoint told.
@@ -178,7 +204,7 @@ async fn finish(turn: &Turn, summary: Summary) -> Result<Answer, End> {
 }
 
 /// Why an answer cannot be taken; `body` is its beginning, if that was not reported.
-fn refusal(client: &HttpClient, status: StatusCode, why: Unusable, body: Option<&[u8]>) -> End {
+pub(super) fn refusal(client: &HttpClient, status: StatusCode, why: Unusable, body: Option<&[u8]>) -> End {
     match why {
         Unusable::Bad(problem) => {
             let problem = client.beginning(problem.as_bytes());
@@ -195,7 +221,7 @@ fn refusal(client: &HttpClient, status: StatusCode, why: Unusable, body: Option<
 /// Asks the endpoint. The call is taken on when the connection is there; a stream is reported as it comes.
 async fn exchange(
     adapter: &Adapter,
-    turn: &Turn,
+    ear: &mut Ear<'_>,
     body: Bytes,
     trace: &TraceHeaders,
     connected: &CancellationToken,
@@ -206,14 +232,15 @@ async fn exchange(
         biased;
         opened = &mut open => opened,
         () = connected.cancelled() => {
-            turn.accept().await;
+            ear.turn.accept().await;
             open.await
         }
     }?;
     match StreamReader::of(shape.preset).filter(|_| opened.is_stream()) {
         None => Ok(Heard::Whole(opened.whole().await?)),
-        Some(reader) => {
-            listen_to_stream(client, opened, reader, turn).await.map(|answer| Heard::Stream(Box::new(answer)))
+        Some(mut reader) => {
+            reader.account().caller_runs_tools = ear.wants.is_some();
+            listen_to_stream(client, opened, reader, ear).await.map(|answer| Heard::Stream(Box::new(answer)))
         }
     }
 }
@@ -223,7 +250,7 @@ async fn listen_to_stream(
     client: &HttpClient,
     opened: Opened<'_>,
     mut reader: StreamReader,
-    turn: &Turn,
+    ear: &mut Ear<'_>,
 ) -> Result<Result<Summary, Unusable>, End> {
     // Some leave out the blank line behind the last event.
     let end = stream::once(std::future::ready(Ok(Bytes::from_static(b"\n\n"))));
@@ -243,7 +270,7 @@ async fn listen_to_stream(
         let ended = reader.take(&data);
         let summary = matches!(ended, Ok(true)).then(|| reader.account().close());
         for told in reader.account().take() {
-            tell(turn, told).await?;
+            ear.tell(told).await?;
         }
         match (ended, summary) {
             (Err(why), _) => return Ok(Err(why)),
@@ -257,7 +284,7 @@ async fn listen_to_stream(
 
 /// What may be wrong with how an endpoint is asked, if that is what it says: it does not come into what the case is
 /// about.
-fn trouble_of_the_set_up(status: StatusCode, preset: Preset) -> Option<String> {
+pub(super) fn trouble_of_the_set_up(status: StatusCode, preset: Preset) -> Option<String> {
     let hint = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             return Some(format!("does it want a header? --header {} sends one", preset.header()));

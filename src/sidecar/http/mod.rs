@@ -7,6 +7,7 @@
 //! about it, such as the [`template`] of a body; an [`endpoint`] is all that people say.
 //!
 //! [`client`] speaks HTTP with an [`address`]; `call` is a turn of such an agent, and [`serve`] serves it.
+//! [`openai`] is an agent of another kind: a model whose caller runs its `tools`.
 
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub mod environment;
 pub mod field;
 pub mod fields;
 mod near;
+pub mod openai;
 mod openai_chat;
 mod openai_responses;
 pub(super) mod plain;
@@ -37,6 +39,7 @@ mod question;
 pub mod shape;
 pub mod template;
 mod told;
+mod tools;
 
 /// Most time for one request, unless something else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);

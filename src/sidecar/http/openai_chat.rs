@@ -326,7 +326,9 @@ impl Reader {
         self.close_call()?;
         self.close_result();
         let end = match self.finish_reason.as_deref() {
-            Some("tool_calls" | "function_call") if !self.account.left_to_caller().is_empty() => {
+            Some("tool_calls" | "function_call")
+                if !self.account.caller_runs_tools && !self.account.left_to_caller().is_empty() =>
+            {
                 return Err(self.account.waits_for_tools());
             }
             Some("length") => FinishReason::MaxTokens,

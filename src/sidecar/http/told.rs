@@ -34,6 +34,8 @@ pub(super) enum Told {
 #[derive(Debug)]
 pub(super) struct Called {
     pub(super) number: usize,
+    /// The endpoint's own id; empty: it has none.
+    pub(super) id: String,
     pub(super) name: String,
     /// The arguments; or why they are not known.
     pub(super) params: Result<Json, String>,
@@ -78,6 +80,8 @@ pub(super) struct Account {
     pub(super) end: Option<FinishReason>,
     /// What is odd about it.
     pub(super) warnings: Vec<String>,
+    /// Whether who asks runs what the model wants to be run.
+    pub(super) caller_runs_tools: bool,
 }
 
 #[derive(Debug)]
@@ -135,7 +139,12 @@ impl Account {
         }
         self.before.push_str(&self.behind);
         self.behind.clear();
-        self.told.push(Told::Called(Called { number: self.calls.len() + 1, name: name.to_owned(), params }));
+        self.told.push(Told::Called(Called {
+            number: self.calls.len() + 1,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            params,
+        }));
         self.calls.push(Call { id: id.to_owned(), name: name.to_owned(), has_returned: false, is_for_caller });
         Ok(())
     }
@@ -167,7 +176,7 @@ impl Account {
         let names = names[..names.len().min(SHOWN_NAMES)].join(", ") + more;
         Unusable::Waits(format!(
             "waits for its caller to run {names}, and behind this preset nobody does: an agent runs its own tools. Stubs and \
-             routing through the API of a model are for the sidecar's `openai` mode, which this version does not have yet"
+             routing through the API of a model are for `forge-sidecar openai`"
         ))
     }
 
