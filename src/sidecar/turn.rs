@@ -141,7 +141,6 @@ impl End {
 
 impl Answer {
     /// What was said last is the answer.
-    #[cfg_attr(not(test), expect(dead_code, reason = "agents that say what they do need it"))]
     pub(super) const fn said() -> Self {
         Self { text: None, reason: FinishReason::Completed }
     }
@@ -230,7 +229,6 @@ impl Turn {
     }
 
     /// Says a line to people who debug the agent; the level is `debug`, `info`, `warn` or `error`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "agents that say what they do need it"))]
     pub(super) async fn log(&self, level: &str, message: String) {
         let line = LogLine { level: level.to_owned(), target: String::new(), message };
         self.write(|_| Event::Log(line)).await;

@@ -135,7 +135,7 @@ fn one_process_that_reads_and_writes_lines() {
         let results = outcomes(&[broken], &[]);
         assert_eq!(results[0].0, "failed", "{message}: {}", results[0].1);
         assert!(results[0].1.to_string().contains(reason), "{message}: {}", results[0].1);
-        let results = outcomes(&[greet.clone()], &[]);
+        let results = outcomes(std::slice::from_ref(&greet), &[]);
         assert_eq!(results[0].0, "passed", "after {message}: {}", results[0].1);
     }
 }
