@@ -140,11 +140,6 @@ impl End {
 }
 
 impl Answer {
-    /// What was said last is the answer.
-    pub(super) const fn said() -> Self {
-        Self { text: None, reason: FinishReason::Completed }
-    }
-
     /// This text is the answer.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self { text: Some(text.into()), reason: FinishReason::Completed }
