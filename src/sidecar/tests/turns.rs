@@ -75,7 +75,7 @@ async fn answer(turn: Arc<Turn>) -> Result<Answer, End> {
         },
         other => panic!("no agent does {other}"),
     }
-    Ok(Answer { text: None, reason: FinishReason::Completed })
+    Ok(Answer { text: None, reason: crate::wire::agent::FinishReason::Completed })
 }
 
 /// Calls these tools at once, and gives what a model would read of them.
