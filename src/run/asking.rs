@@ -20,7 +20,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Of somebody who is asked now; of whom there is no `party`, nobody is.
+    /// Begins to ask `party`. `None`: there is no such party, and so nobody is asked.
     pub(super) fn begin(
         shared: &Shared,
         role: PartyRole,

@@ -399,7 +399,7 @@ async fn end(call: &Call<'_>, time: &Time, state: CallState, ending: Ending, sen
     ending.exchange(recorded, now)
 }
 
-/// Reads something of so many bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
+/// Reads `bytes` bytes that the agent sent. Its time does not run meanwhile: what it sent was there.
 ///
 /// # Errors
 /// How the call ends if it cannot be read.

@@ -195,7 +195,7 @@ async fn standard(shared: &Shared, loaded: &Loaded, case_ref: &CaseRef, started:
         Replies::new()
     };
     deadline += clock.take_waited();
-    // Whoever was asked last had what the others left of the time.
+    // The party that was asked last had what the others left of the time.
     let is_silent = replies.values().any(|reply| matches!(reply, Reply::Failed { .. }));
     let is_late = is_silent && Instant::now() >= deadline;
     if is_late && clock.culprit(Blame::Validator) == Blame::Agent && clock.culprit(Blame::Script) == Blame::Agent {

@@ -44,8 +44,8 @@ impl Clock {
         std::mem::take(&mut self.waited)
     }
 
-    /// Who is to blame that the time is up: whoever was asked last, unless somebody else used more of it, and took
-    /// longer than that one ever did.
+    /// Who is to blame that the time is up: the party that was asked last (`holder`), unless another one used more of
+    /// it, and once took longer than `holder` ever did.
     pub(super) fn culprit(&self, holder: Blame) -> Blame {
         let Some(held) = PARTIES.iter().position(|party| *party == holder) else { return holder };
         let (all, longest) = self.used[held];
@@ -55,7 +55,7 @@ impl Clock {
     }
 }
 
-/// The ending of a dialogue whose time is up, with the blame on whoever used it.
+/// The ending of a dialogue whose time is up, with the blame on the party that used it.
 pub(super) fn fairly(ending: Ending, clock: &Clock, time: &str) -> Ending {
     let holder = match &ending {
         Ending::Bad { blame: Blame::Agent, cause: Cause::Timeout, .. } => Blame::Agent,

@@ -30,8 +30,8 @@ pub(super) struct Pace {
 }
 
 impl Control {
-    /// Starts no further case while it is `paused`, and from now on at most so many at the same time; `None`: as
-    /// many as was asked for.
+    /// Starts no further case while it is `paused`, and from now on at most `concurrency` at the same time; `None`: as
+    /// many as were asked for.
     pub fn pace(&self, paused: bool, concurrency: Option<u32>) {
         self.pace.send_replace(Pace { paused, concurrency });
     }

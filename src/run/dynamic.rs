@@ -121,7 +121,7 @@ async fn replies(
         Some((_, Question::Script { .. })) => Blame::Script,
         None => return Ok(replies),
     };
-    // Whoever was asked last had what the others left of the time.
+    // The party that was asked last had what the others left of the time.
     let culprit = record.clock.culprit(holder);
     let is_late = *ending == Ending::Passed && Instant::now() >= record.deadline;
     if is_late && matches!(culprit, Blame::Agent | Blame::Simulator) {

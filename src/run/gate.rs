@@ -75,7 +75,7 @@ impl GateWatch {
         inner.pause = inner.pause.saturating_sub(1);
     }
 
-    /// Notes that so many executions are left out.
+    /// Notes that `executions` executions are left out.
     pub(super) fn leave_out(&self, executions: usize) {
         self.lock().left_out += u32::try_from(executions).unwrap_or(u32::MAX);
     }

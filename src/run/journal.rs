@@ -1,7 +1,7 @@
 //! The log of a run as the engine writes it: into a bounded queue that somebody else stores.
 //!
 //! When the queue is full the engine waits, so that a run never gets ahead of its log. When nobody stores any more, the
-//! run is told to end, as a verdict that is not stored is none; whoever writes need not know.
+//! run is told to end, as a verdict that is not stored is none; the writers need not know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// The way of a run's events to whoever stores them; at most `number` of them wait.
+    /// The way of a run's events to the task that stores them; at most `number` of them wait.
     #[must_use]
     pub fn outlet(&self, number: usize) -> (Outlet, mpsc::Receiver<Waiting>) {
         let (events, waiting) = mpsc::channel(number);
@@ -182,7 +182,7 @@ impl Journal {
         }
         let room = self.events.take_room(&draft).await;
         if self.events.events.send(Waiting { draft, room }).await.is_err() {
-            // Whoever stored it says why. It may go on another time, by another daemon.
+            // The task that stored the events says why. Another daemon may go on with the run later.
             self.control.cancel(CancelReason::Shutdown);
         }
     }

@@ -52,7 +52,7 @@ impl Cost {
         }
     }
 
-    /// The same, with so many bytes more to look at for each of so many assertions.
+    /// The same, with `bytes` bytes more to look at for each of `entries` assertions.
     pub(super) fn with_more(self, bytes: usize, entries: usize) -> Self {
         let steps = self.steps.saturating_add(bytes.saturating_mul(entries));
         Self { steps, bytes: self.bytes.max(bytes), ..self }

@@ -98,7 +98,7 @@ mod tests {
         pulse.beat(start);
         assert_eq!(pulse.beat(at(60)), Duration::ZERO);
         assert_eq!(pulse.late(at(350)), Duration::ZERO, "a little late is none");
-        // Whoever wakes before the beat knows it, too.
+        // A task that wakes before the beat knows it, too.
         assert_eq!(pulse.late(at(8_110)), Duration::from_secs(8));
         assert_eq!(pulse.beat(at(8_110)), Duration::from_secs(8));
         assert_eq!((pulse.late(at(8_110)), pulse.stood), (Duration::ZERO, Duration::from_secs(8)));

@@ -48,7 +48,7 @@ impl Reach {
     pub(super) fn delivered(&self) {
         let mut inner = self.lock();
         inner.spent = Duration::ZERO;
-        // Whoever is at it still has not found out yet.
+        // Calls that are still being tried have not found out yet.
         inner.since = (inner.trying > 0).then(Instant::now);
     }
 

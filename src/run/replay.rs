@@ -34,7 +34,7 @@ use index::{Came, Ended, Key, LogRange, Then, Turns, key};
 pub type ReadLog =
     Box<dyn Fn(CaseRef, u64, u64) -> BoxFuture<'static, Result<Vec<Arc<RunEvent>>, BoxError>> + Send + Sync>;
 
-/// Why a log cannot be read, whoever keeps it.
+/// Why a log cannot be read, wherever it is kept.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why an earlier run does not say what would be answered now.
@@ -166,7 +166,7 @@ impl Evidence {
         Description { card, ..Self::somebody() }
     }
 
-    /// Somebody else, of whom no more is known than that they could do whatever they were asked to do.
+    /// Another party than the agent: no more is known of it than that it could do what it was asked to do.
     pub(super) fn somebody() -> Description {
         let capabilities = ["tools.stub", "tools.routing", "attachments"].map(str::to_owned).into();
         Description { revision: 1, capabilities, ..Description::default() }

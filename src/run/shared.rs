@@ -81,7 +81,7 @@ impl Shared {
         self.spec.prices.of(model.unwrap_or(&self.callee.description.card.model))
     }
 
-    /// Whoever has that id: one that the suites name, or one that scripts may ask because the run or the daemon
+    /// The party with that id: one that the suites name, or one that scripts may ask because the run or the daemon
     /// knows it.
     pub(super) fn party(&self, id: &str) -> Result<Agent, NoParty> {
         match (self.parties.get(id), &self.scripts) {
@@ -102,7 +102,7 @@ impl Shared {
     }
 }
 
-/// Why there is nobody of an id.
+/// Why there is no party with an id.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoParty {
     /// The suites name nobody else.
@@ -122,7 +122,7 @@ pub(super) struct Callee {
 }
 
 impl Callee {
-    /// Somebody of whom nobody knows yet whether they take calls.
+    /// An agent that has not been called yet, so that nobody knows whether it takes calls.
     pub(super) fn new(agent: Agent, description: Description, spec: &RunSpec) -> Self {
         let reach = Reach::new(spec.agent_gone_after.unwrap_or(AGENT_GONE_AFTER));
         Self { agent, description, reach }

@@ -1,4 +1,4 @@
-//! Asks whoever plays the user of a dialogue.
+//! Asks the simulator, which plays the user of a dialogue.
 
 use tokio::time::Instant;
 

@@ -66,8 +66,8 @@ impl Time {
     }
 }
 
-/// Takes from the agent what is the fault of a daemon that stood still for so long during its call: the time, and that
-/// it was given up for by whoever kept its time.
+/// Takes from the agent what is the fault of a daemon that stood still for the time `stood` during its call: that time,
+/// and a timeout or an end of the call that came of it.
 pub(super) fn undecided(exchange: &mut Exchange, stood: Duration) {
     let Exchange { transcript, failure, warnings, grpc_status, .. } = exchange;
     transcript.duration = transcript.duration.saturating_sub(stood);

@@ -90,7 +90,7 @@ pub(super) async fn validator(
 
 /// One vote of a validator; an error is why there is none.
 async fn ask_for_vote(party: &Agent, asked: &Judgement<'_>, belongs: &Belongs) -> Result<Vote, String> {
-    // Apart, so that whoever asks is small: most cases ask nobody.
+    // Boxed, so that the futures of callers stay small: most cases ask no validator.
     Box::pin(party.validate(belongs, asked)).await.map_err(|silence| match silence {
         Silence::Timeout => "it gave no answer within the time of the case".to_owned(),
         Silence::Failed(why) => why,

@@ -15,7 +15,7 @@ pub struct Index {
     /// What came of each execution, in the order of the repetitions.
     cases: HashMap<CaseName, Vec<Then>>,
     places: HashMap<(CaseRef, Key), Vec<LogRange>>,
-    /// Whoever was asked and did not answer, and why.
+    /// Why a party that was asked did not answer.
     silent: HashMap<(CaseRef, Key), String>,
     /// Which simulators and validators were asked anything.
     asked: HashSet<(CaseRef, Arc<str>)>,
@@ -155,7 +155,7 @@ impl Index {
         self.places.get(&(case.clone(), key)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Why whoever was asked did not answer.
+    /// Why the party that was asked did not answer; `None`: it did, or was not asked.
     pub(super) fn silence(&self, case: &CaseRef, key: Key) -> Option<&str> {
         self.silent.get(&(case.clone(), key)).map(String::as_str)
     }

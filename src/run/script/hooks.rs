@@ -100,7 +100,7 @@ struct Answered {
     /// Or why there is none, and whose fault that is.
     answer: Result<Passed, (String, Blame)>,
     console: Vec<String>,
-    /// Whether it broke as somebody whom it asked was not waited for: the run was cancelled.
+    /// Whether it broke because the party that it asked was not waited for: the run was cancelled.
     is_cancelled: bool,
 }
 

@@ -220,7 +220,7 @@ impl<'a> Host<'a> {
         match wanted {
             Wanted::Process(name, asked) => self.process(&name, asked).await,
             Wanted::Validator(arguments) => self.validator(&arguments).await,
-            // No script can: whoever asks has broken out of its engine.
+            // No script can ask for it: this one has broken out of its engine.
             Wanted::File => Err(refusal("there are no files")),
         }
     }
