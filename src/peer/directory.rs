@@ -40,7 +40,7 @@ pub struct Known {
     pub healthy: bool,
     /// When it last answered.
     pub last_seen: Option<Timestamp>,
-    /// Labels given by whoever registered it.
+    /// Labels that the client which registered it gave.
     pub labels: Vec<(String, String)>,
     /// The processes that are attached under its name. Empty for one with an address.
     pub instances: Vec<Instance>,

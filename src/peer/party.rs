@@ -276,7 +276,7 @@ fn silence_of(failure: Failure) -> Silence {
     }
 }
 
-/// Reads something of so many bytes that was said for a run.
+/// Reads `bytes` bytes that a party said for a run.
 async fn read<T: Send + 'static>(
     run_id: &str,
     bytes: usize,
@@ -285,7 +285,7 @@ async fn read<T: Send + 'static>(
     if bytes <= QUICK_BYTES {
         return Ok(job());
     }
-    // Whoever wants it no more drops this.
+    // A caller that does not want it any more drops this future.
     let read = Box::pin(read_apart(run_id, bytes, &CancellationToken::new(), job)).await;
     read.map_err(|why| Silence::Failed(format!("the daemon could not read what was said: {why}")))
 }

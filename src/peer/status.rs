@@ -38,7 +38,7 @@ pub(super) enum BrokenCall {
     NotDelivered(String),
     /// The agent may have got the call; it must not be repeated.
     Over(Failure),
-    /// Whoever stands in for the agent cannot reach it, or leaves; what was tried is over.
+    /// The sidecar that stands in for the agent cannot reach it, or leaves; what was tried is over.
     Beyond(String),
     /// The agent takes no call as things are set up, and will not take the next one either.
     Misconfigured(String),
@@ -68,7 +68,7 @@ pub(super) fn trouble(status: &Status, Standing { sent, answered, stands_in }: S
         return BrokenCall::Over(Failure::Protocol(format!("a message of it is not read: {unread}")));
     }
     if !answered && (speaks_no_grpc(status) || status.code() == Code::Unimplemented) {
-        // Whoever listens there, it is not the agent; that says nothing about the agent.
+        // Another program than the agent listens there; that says nothing about the agent.
         return BrokenCall::Over(Failure::Unreachable(format!(
             "nothing there implements Invoke: {}",
             describe_status(status)

@@ -200,7 +200,7 @@ impl Recording {
         }
     }
 
-    /// The same of a call that may take so many model turns; `None`: as many as it likes.
+    /// The same of a call that may take at most `most` model turns; `None`: as many as it likes.
     #[must_use]
     pub fn limited_to(self, most: Option<u32>) -> Self {
         let turn_limit = most.map(|most| TurnLimit { most, tool_mode: self.mode });

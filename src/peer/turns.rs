@@ -76,7 +76,7 @@ impl Turns {
         counted > limit.most
     }
 
-    /// What is to be said of how the turns were counted, for whoever reads the result.
+    /// What is to be said of how the turns were counted, for the reader of the result.
     pub(super) fn remark(&self, limit: TurnLimit) -> Option<String> {
         let most = limit.most;
         match limit.tool_mode {

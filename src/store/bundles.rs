@@ -146,13 +146,13 @@ impl Bundles {
     /// # Errors
     /// When it has not.
     pub fn has_room(&self) -> Result<(), BundlesError> {
-        // A disk that cannot be asked is one that has trouble of its own, which whoever writes will see.
+        // A disk that cannot be asked is one that has trouble of its own, which the write will show.
         let Ok(disk) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
         let (free, all) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
         if free < RESERVED_DISK.min(all / 10) { Err(BundlesError::NoRoom { free }) } else { Ok(()) }
     }
 
-    /// Begins to take a bundle of so many bytes.
+    /// Begins to take a bundle of `size` bytes.
     ///
     /// # Errors
     /// When no file can be made for it, or the disk is nearly full.
@@ -168,7 +168,7 @@ impl Bundles {
     }
 
     /// Removes the oldest bundles until the rest fits; `used` are those that runs may still need. Those that came a
-    /// moment ago stay: whoever sent them is about to name them.
+    /// moment ago stay: the client that sent them is about to name them.
     pub async fn prune(&self, used: HashSet<[u8; 32]>) {
         let (dir, limit, mut used) = (self.dir.clone(), self.limit, used);
         {

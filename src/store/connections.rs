@@ -2,7 +2,7 @@
 //!
 //! What is asked of the database is done in a task of its own, under a deadline, and read whole before anybody gets it:
 //! a client that does not take its answer keeps no connection. After trouble nobody knows what state a connection is in
-//! (a full disk ends a transaction of SQLite behind the back of whoever began it), so it is closed and never used
+//! (a full disk ends a transaction of SQLite behind the back of the task that began it), so it is closed and never used
 //! again. It keeps its place until it is closed: a disk that hangs does not get more and more threads that wait for it.
 
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// The ways to a database.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
-    /// For whoever only reads.
+    /// For reading only.
     pub(super) reading: Lane,
-    /// For whoever writes.
+    /// For writing.
     pub(super) writing: Lane,
 }
 
@@ -45,14 +45,14 @@ impl Connections {
     pub(super) async fn close(&self) {
         for lane in [&self.writing, &self.reading] {
             lane.tasks.close();
-            // One that hangs is not waited for: whoever asked was told already.
+            // One that hangs is not waited for: its caller was told already.
             let _ = tokio::time::timeout(PATIENCE, lane.tasks.wait()).await;
             let _ = tokio::time::timeout(PATIENCE, lane.pool.close()).await;
         }
     }
 }
 
-/// So many connections for one purpose.
+/// A bounded number of connections for one purpose.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     pool: AnyPool,
@@ -110,7 +110,7 @@ impl Lane {
             let late = |_| Err(StoreError::Away(format!("it gave no answer within {time:?}")));
             let done = tokio::time::timeout(time, work(&mut connection)).await.unwrap_or_else(late);
             let is_sound = done.as_ref().map_or_else(|error| !error.is_of_connection(), |_| true);
-            // Whoever does not wait any more does not need to know.
+            // A caller that does not wait any more does not need to know.
             let _ = answer.send(done);
             if !is_sound {
                 lane.discard(connection).await;

@@ -10,7 +10,7 @@ use crate::wire::record::Record;
 use crate::wire::value::WireError;
 use crate::work::in_place;
 
-/// A place in the log of a run. Whoever reads has a cursor of their own, and holds up nobody.
+/// A place in the log of a run. Each reader has a cursor of its own, and holds up nobody.
 #[derive(Debug, Clone)]
 pub struct Cursor {
     store: Arc<Store>,

@@ -242,7 +242,7 @@ impl Database {
         rows.first().map(|row| get(row, 0)).transpose()
     }
 
-    /// Ids of all runs but the newest so many that are over.
+    /// Ids of the runs that are over, without the newest `keep` of them; at most 1000.
     pub(super) async fn old_runs(&self, keep: usize) -> Result<Vec<String>, StoreError> {
         let limit = i64::try_from(keep).unwrap_or(i64::MAX);
         let sql = "SELECT run_id FROM runs WHERE finished_at IS NOT NULL ORDER BY run_id DESC LIMIT 1000 OFFSET $1";
@@ -320,8 +320,8 @@ impl Database {
         }).await
     }
 
-    /// The verdicts on cases of that id, in one suite or in all, newest run first, behind so many; and how many rows
-    /// that were, those included that cannot be read.
+    /// The verdicts on cases of that id, in one suite or in all, newest run first: at most `limit`, without the first
+    /// `behind`; and how many rows that were, those included that cannot be read.
     pub(super) async fn history(
         &self,
         case_id: &str,

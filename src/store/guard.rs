@@ -40,8 +40,7 @@ impl LockedFile {
         }
     }
 
-    /// Returns when the file is not where it was any more: whoever comes next would find another one, and not be kept
-    /// out.
+    /// Returns when the file is not where it was any more: the next daemon would find another one, and not be kept out.
     pub async fn gone(&self) {
         loop {
             tokio::time::sleep(LOOK_AT_FILE).await;

@@ -1,4 +1,4 @@
-//! A run that goes on: what its log says so far, and the newest of it at hand for whoever follows.
+//! A run that goes on: what its log says so far, and the newest of it at hand for the clients that follow it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Live {
         self.newest.send_replace(last);
     }
 
-    /// Ends it because its log cannot be written any more, and wakes whoever follows.
+    /// Ends it because its log cannot be written any more, and wakes the clients that follow it.
     pub(super) fn fail(&self, error: &StoreError) {
         {
             let mut inner = self.lock();

@@ -63,8 +63,8 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Bytes that it takes in memory, about: whoever keeps events has to count the parts of messages, which may be
-    /// next to nothing in the log.
+    /// Bytes that it takes in memory, about: a caller that keeps events has to count the parts of messages, which may
+    /// be next to nothing in the log.
     #[must_use]
     pub fn held(&self) -> usize {
         let parts = |messages: &[Message]| messages.iter().map(|message| message.parts.len()).sum();
@@ -201,14 +201,14 @@ pub struct Store {
     writer: Writer,
     /// Runs that are not over, and those that ended a moment ago.
     live: Mutex<HashMap<String, Arc<Live>>>,
-    /// Held while a run is created: so many may be kept, and a request makes one.
+    /// Held while a run is created: the number of runs is limited, and a request makes one.
     creating: tokio::sync::Mutex<()>,
     ids: Ids,
 }
 
 impl Store {
-    /// Opens the store: that at `url`, else a file in the data directory. It keeps so many runs, those that are
-    /// over included.
+    /// Opens the store: that at `url`, else a file in the data directory. It keeps at most `max_runs` runs, those that
+    /// are over included.
     ///
     /// # Errors
     /// When it cannot be opened, or is not for this version.
@@ -409,7 +409,7 @@ impl Store {
         let events = events.into_iter().zip(lengths).map(|(event, bytes)| Stored { event, bytes }).collect();
         live.publish(run, records);
         if is_over {
-            // Whoever follows it has a cursor of his own.
+            // A client that follows it has a cursor of its own.
             self.lock().remove(run_id);
         }
         Ok(events)

@@ -15,7 +15,8 @@ use super::database::Database;
 use super::rows::Batch;
 use crate::run::pulse::watched;
 
-/// Batches that may wait; whoever comes later waits with them. What they hold is bounded by the events on their way.
+/// Batches that may wait; the sender of a further one waits until there is room. What they hold is bounded by the
+/// events on their way.
 const WAITING: usize = 256;
 
 /// Bytes of events in one transaction, if the batch that waits for longest has no more.
@@ -112,7 +113,7 @@ async fn write_all(database: Database, mut batches: mpsc::Receiver<Waiting>) {
             if let Err(error) = &written {
                 tracing::error!(%error, "something cannot be stored");
             }
-            // Whoever does not wait any more does not need to know.
+            // A caller that does not wait any more does not need to know.
             let _ = sender.send(written);
         }
     }

@@ -1,7 +1,7 @@
 //! Frames of an attached stream whose messages stay bytes, and how they become a call of gRPC and come of one.
 //!
 //! [`OpenCall`], [`SendFrame`] and [`Reply`] stand in place of the generated types: on the wire a message inside of
-//! another is its bytes, and whoever makes or answers the call reads them.
+//! another is its bytes, and the side that makes or answers the call reads them.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::encoding::{DecodeContext, WireType, bytes as field, message, skip_field, string, uint64};

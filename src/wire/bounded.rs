@@ -19,9 +19,9 @@ use super::DESCRIPTORS;
 use crate::limits::REQUEST_TEXT_BYTES;
 use crate::work::in_place;
 
-/// Messages of so many bytes are harmless, whatever they hold.
+/// Messages of up to this many bytes are harmless, whatever they hold.
 pub const SMALL: usize = 64 << 10;
-/// Most memory for what one message holds, in bytes, about: so much, and so many times what it has on the wire.
+/// Most memory for what one message holds, in bytes, about: `MAX_WEIGHT`, and `MAX_GROWTH` times its size on the wire.
 const MAX_WEIGHT: usize = 32 << 20;
 const MAX_GROWTH: usize = 4;
 /// What an entry of a list of texts needs, in bytes.
@@ -292,8 +292,8 @@ static OURS: LazyLock<(Schema, HashMap<String, usize>)> = LazyLock::new(|| {
     Schema::of_files(&files)
 });
 
-/// The place of a message in [`OURS`], if it may come from somebody who means harm. What a daemon answers to its
-/// own client is no such thing, and its logs hold what agents were allowed to say.
+/// The place of a message in [`OURS`], if it may come from a hostile peer. What a daemon answers to its own client is
+/// no such thing, and its logs hold what agents were allowed to say.
 fn place_of<M: Name>() -> Option<usize> {
     let is_hostile = M::PACKAGE == "forge.agent.v1" || M::NAME.ends_with("Request");
     is_hostile.then(|| OURS.1.get(&M::full_name()).copied()).flatten()
@@ -369,7 +369,7 @@ fn decode<U: Message + Name + Default>(message: Bytes) -> Result<Option<U>, Stat
     U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// A codec that leaves the reading of requests to whoever takes them.
+/// A codec that leaves the reading of requests to the service that takes them.
 #[derive(Debug)]
 pub struct RawCodec<T>(PhantomData<T>);
 

@@ -25,7 +25,7 @@ const STATUS: &str = "grpc-status";
 const DETAILS: &str = "grpc-status-details-bin";
 
 /// Stands in the metadata of a status that travelled. tonic makes one up where an answer has none, and its words alone
-/// would not tell the two from each other: whoever answers chooses words.
+/// would not tell the two from each other: the peer that answers chooses its words.
 pub const TRAVELLED: &str = "forge-travelled";
 
 /// base64 as tonic reads it.

@@ -445,7 +445,7 @@ mod tests {
         inbox.take([span(3, 1, Some(tool("small", "")))]);
         let read = call.read(true, Duration::ZERO).await;
         assert_eq!((names(&read), read.confirmed, read.dropped), (vec!["small"], false, 1));
-        // What is too old is forgotten, and whoever may have missed it is told.
+        // Spans that are too old are forgotten, and a call that may have missed some is told.
         let call = inbox.expect(TRACE, id(4), "two");
         inbox.take([span(5, 77, Some(tool("old", "")))]);
         tokio::time::sleep(SPAN_AGE + SWEEP).await;
