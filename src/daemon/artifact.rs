@@ -37,7 +37,7 @@ const AT_HAND: usize = 2 << 20;
 /// The artifact with the traces of a run.
 const OTLP: &str = "otlp";
 
-/// Gives reports, so many at the same time.
+/// Gives reports, a bounded number at the same time.
 #[derive(Default)]
 pub(super) struct Artifacts {
     /// The outline that was made last: the reports on the suites of a run are fetched one after the other.
@@ -174,8 +174,8 @@ fn unreadable(error: &WireError) -> Status {
 }
 
 impl Writing {
-    /// The next part of the text; `None` behind the last one. Parts may be empty: whoever waits learns that
-    /// somebody is there.
+    /// The next part of the text; `None` behind the last one. Parts may be empty: they tell the client that waits that
+    /// the daemon is there.
     async fn next(self) -> Result<(Vec<u8>, Option<Self>), Status> {
         match self {
             Self::Outline(beginning) => Ok((Vec::new(), Some(beginning.outline().await?))),

@@ -73,7 +73,7 @@ fn read(request: pb::GenerateCasesRequest) -> Result<(Wanted, Duration), WireErr
     if request.existing_case_ids.len() > MAX_NAMED || request.params.len() > MAX_NAMED {
         return Err(WireError::new(
             "existing_case_ids",
-            format!("at most {MAX_NAMED} are allowed, and so many params"),
+            format!("at most {MAX_NAMED} are allowed, and at most {MAX_NAMED} params"),
         ));
     }
     let budget = match request.budget {

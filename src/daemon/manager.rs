@@ -90,7 +90,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Manages runs, so many of them at a time as the configuration says.
+    /// Manages runs, as many at a time as the configuration says.
     #[must_use]
     pub fn new(
         store: Arc<Store>,
@@ -379,7 +379,7 @@ impl Manager {
         abandon(&self.store, run, "NOT_RESUMED", &format!("the run cannot go on: {why}"), &mut observer).await
     }
 
-    /// How far a run came, by its log; and what of it is open for whoever makes spans.
+    /// How far a run came, by its log; and the events of it whose spans are still to be made.
     async fn done(&self, run: &Run) -> Result<(Done, Grouper), StoreError> {
         log::done(&self.store, run, self.grouper(run)).await
     }

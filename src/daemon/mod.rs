@@ -217,20 +217,20 @@ impl Daemon {
                 health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
             }
             if manager.drain(drain).await {
-                // Whoever waited for one of these runs now fetches what came of it.
+                // Clients that waited for one of these runs now fetch its results.
                 tokio::time::sleep(LINGER).await;
             }
-            // Agents come back to whoever listens here next.
+            // Agents come back to the daemon that listens here next.
             attached.stop().await;
             closed.cancel();
-            // Watchers got their last event; whoever does not read it is not waited for.
+            // Watchers got their last event; one that does not read it is not waited for.
             tokio::time::sleep(CLOSING).await;
         };
         tokio::select! {
             served = server => served?,
             () = stop => {}
             () = pulse::beat() => {}
-            // Whoever has it now goes on with the runs.
+            // The daemon that has the store now goes on with the runs.
             error = manager.store().keep() => return Err(error.into()),
             () = lock.gone() => return Err(StoreError::Gone(lock.path().to_owned()).into()),
         }

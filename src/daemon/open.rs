@@ -29,7 +29,7 @@ use crate::verdict::baseline::Baseline;
 use crate::work::{Undecided, Work, is_over, off_the_runtime};
 
 /// Whose turn it is when a bundle is opened: that of all who want one.
-const OPENERS: &str = "whoever opens bundles";
+const OPENERS: &str = "opening bundles";
 
 /// Does a job with a bundle, off the runtime: its suites decide how long it takes. Its budget of CPU time grows
 /// with the bundle.

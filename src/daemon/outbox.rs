@@ -90,7 +90,7 @@ impl Outbox {
 
 impl Lines {
     /// Ends an answer so that there is room for another one: one that its client does not take, else one of a client
-    /// that has more than twice as much as whoever asks. `false`: there is none.
+    /// that has more than twice as much as the client of `asks`. `false`: there is none.
     fn end_one(&mut self, asks: u64, weight: fn(&Line) -> usize) -> bool {
         let mut of_clients: HashMap<Option<usize>, usize> = HashMap::new();
         for line in self.all.values() {
@@ -160,7 +160,7 @@ impl Ticket {
 
     /// The ticket of a call.
     pub(super) fn of<T>(request: &tonic::Request<T>) -> Self {
-        // Whoever calls the service without the layer is its only client.
+        // A caller of the service without the layer is its only client.
         request.extensions().get().cloned().unwrap_or_else(|| Self::new(Arc::default(), None))
     }
 
@@ -334,7 +334,7 @@ async fn give_data(
     }
     ticket.has_written(data.len());
     while data.has_remaining() {
-        // A copy: whoever holds a part of the whole holds all of it.
+        // A copy: a part that shares the memory of the whole would keep all of it.
         let piece = Bytes::copy_from_slice(&data[..data.len().min(PIECE)]);
         data.advance(piece.len());
         ticket.give(pieces, Piece::Frame(Frame::data(piece))).await?;

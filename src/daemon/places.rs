@@ -76,7 +76,7 @@ impl Places {
         (self.most - self.most / 4).max(1)
     }
 
-    /// Gives a holder so many more, if need be those of others.
+    /// Gives the holder `id` `count` more places, if need be those of others.
     fn grow(&self, taken: &mut Taken, id: u64, count: usize) -> bool {
         let Some(peer) = taken.holders.get(&id).map(|holder| holder.peer) else { return false };
         loop {
@@ -129,7 +129,7 @@ impl Taken {
 }
 
 impl Place {
-    /// Takes so many more; false: there are not so many, or it gave way.
+    /// Takes `count` more places; false: fewer are left, or it gave way.
     pub(super) fn grow(&self, count: usize) -> bool {
         self.places.grow(&mut self.places.lock(), self.id, count)
     }

@@ -15,8 +15,8 @@ use crate::limits::SPAN_REQUESTS;
 use crate::telemetry::receive::{ReadError, read, spans};
 use crate::wire::otlp::trace_service_server::TraceService;
 
-/// Requests that are read at the same time, all of which are here. Whoever reads holds a place until it is done, also
-/// when nobody waits for it any more.
+/// Requests that are read at the same time, all of which are here. Reading a request takes a place until it is done,
+/// also when nobody waits for it any more.
 static READING: Semaphore = Semaphore::const_new(SPAN_REQUESTS);
 /// Time for a request to come in and to find such a place.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

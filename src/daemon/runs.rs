@@ -30,7 +30,7 @@ use crate::wire::verdict::{blame_to_proto, cause_to_proto, outcome_to_proto};
 
 /// Runs on a page when the client does not say how many.
 const DEFAULT_PAGE: usize = 50;
-/// So many bytes of a bundle are a sign of life.
+/// Bytes of a bundle that count as a sign of life.
 const UPLOAD_NEWS: usize = 64 << 10;
 /// Most runs on a page.
 const MAX_PAGE: usize = 500;

@@ -35,7 +35,7 @@ pub(super) struct Going {
 }
 
 impl Suspects {
-    /// Lets a run go on that has seen so many deaths at most.
+    /// Lets a run go on that has seen at most `most` daemons die.
     pub(super) fn new(most: u32) -> Self {
         Self { most, one: Arc::new(Semaphore::new(1)) }
     }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_has_least_is_next() {
+    async fn the_owner_that_has_least_is_next() {
         let turns = Turns::new(4);
         let (greedy, other, third) = (run(1, "a"), run(2, "b"), run(3, "c"));
         let mut taken: Vec<Turn> = (0..3).map_while(|_| turns.try_take(&greedy, 1)).collect();
@@ -190,7 +190,7 @@ mod tests {
         let half = turns.try_take(&run(1, "a"), 50).expect("half");
         let mut much = Box::pin(turns.take(&other, 70));
         assert!(much.as_mut().now_or_never().is_none());
-        assert!(turns.try_take(&third, 10).is_none(), "whoever waits comes first");
+        assert!(turns.try_take(&third, 10).is_none(), "the one that waits comes first");
         drop(half);
         let much = much.now_or_never().expect("there is room");
         assert!(turns.try_take(&third, 1_000).is_none(), "a share of 75 has no room beside it");

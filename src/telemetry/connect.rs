@@ -199,7 +199,7 @@ impl<'a> Route<'a> {
     }
 
     fn grpc<B: WithExportConfig + WithTonicConfig>(&self, builder: B) -> Result<B, TelemetryError> {
-        // Whoever sends tries again.
+        // The caller that sends tries again itself.
         let mut builder =
             builder.with_protocol(opentelemetry_otlp::Protocol::Grpc).with_retry_policy(RetryPolicy::disabled());
         let mut metadata = MetadataMap::new();

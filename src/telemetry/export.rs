@@ -139,7 +139,7 @@ impl Exporter {
         }
     }
 
-    /// Whether so many spans find room.
+    /// Whether `count` more spans find room.
     #[must_use]
     pub fn has_room(&self, count: usize) -> bool {
         let waiting = self.shared.waiting.load(Ordering::Relaxed);
@@ -361,7 +361,7 @@ pub(super) async fn attempt(timeout: Duration, export: impl Future<Output = OTel
     }
 }
 
-/// How many spans at the beginning fit an export of so many; at least one.
+/// How many spans at the beginning fit an export of at most `most` spans and [`BATCH_BYTES`]; at least one.
 fn fitting(spans: &[SpanData], most: usize) -> usize {
     let mut bytes = 0;
     let fits = spans.iter().take(most).take_while(|span| {

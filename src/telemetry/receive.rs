@@ -30,7 +30,7 @@ pub enum ReadError {
     /// It would become too large.
     #[error("the request holds too much to be read: send fewer spans at once")]
     TooMuch,
-    /// Whoever was to read it failed, or had no time.
+    /// The thread that was to read it failed, or had no time.
     #[error("the daemon cannot read the request now; try again")]
     Failed,
     /// It is none.

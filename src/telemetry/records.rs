@@ -109,7 +109,7 @@ impl Records {
         self.shared.lose(spans.iter().map(records_in).sum());
     }
 
-    /// Waits until everything that was taken is sent or dropped. Whoever calls keeps the time.
+    /// Waits until everything that was taken is sent or dropped. The caller sets the deadline.
     pub(super) async fn flush(&self) {
         let taken = self.shared.taken.load(Ordering::Relaxed);
         let _ = self.done.clone().wait_for(|done| *done >= taken).await;
@@ -197,7 +197,7 @@ impl Sender {
                 }
                 self.shared.waiting_bytes.fetch_sub(batch.bytes, Ordering::Relaxed);
                 done += 1;
-                // Whoever waits for what was taken waits for no more than that.
+                // A `flush` waits for what was taken before it, and for no more than that.
                 next = if Instant::now() < until { work.try_recv().ok() } else { None };
             }
             self.send_if(true, &mut evaluations).await;

@@ -23,7 +23,7 @@ const MAX_TOLD: usize = 100;
 pub(super) fn arguments(span: &Span) -> Arguments {
     let parameters = value(span, name::OPENINFERENCE_TOOL_PARAMETERS);
     let schema = parameters.as_deref().and_then(object).as_ref().and_then(properties);
-    // Whoever writes two conventions at once writes the schema into both.
+    // An instrumentation that writes two conventions at once writes the schema into both.
     let is_schema = |text: &String| schema.is_some() && parameters.as_ref() == Some(text);
     let from = |key: &'static str| Some((key, value(span, key)?));
     let told = [name::TOOL_CALL_ARGUMENTS, name::AI_TOOL_ARGS, name::OPENINFERENCE_TOOL_PARAMETERS];
@@ -51,7 +51,7 @@ pub(super) fn arguments(span: &Span) -> Arguments {
     })
 }
 
-/// The attribute that whoever writes the span would have to add.
+/// The attribute that the instrumentation which writes the span would have to add.
 fn wanted(span: &Span) -> &'static str {
     if value(span, name::AI_OPERATION).is_some() {
         name::AI_TOOL_ARGS

@@ -23,8 +23,8 @@ pub(super) fn answer_of(ended: &CallEnd, finished: Option<&Finished>) -> Option<
     told.or_else(|| Some(Message::assistant(ended.response.clone().filter(|text| !text.is_empty())?)))
 }
 
-/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in so many bytes: the last ones, if there
-/// are more.
+/// Messages: `[{"role": …, "parts": [{"type": "text", "content": …}]}]`, in at most `most` bytes: the last
+/// messages, if not all fit.
 pub(super) fn messages(messages: &[Message], finish_reason: Option<&str>, most: usize) -> String {
     let mut pieces = Vec::new();
     let mut left = most.saturating_sub(2);
@@ -47,7 +47,7 @@ pub(super) fn messages(messages: &[Message], finish_reason: Option<&str>, most: 
     out
 }
 
-/// Instructions: `[{"type": "text", "content": …}]`, in so many bytes.
+/// Instructions: `[{"type": "text", "content": …}]`, in at most `most` bytes.
 pub(super) fn instructions(texts: &[String], most: usize) -> String {
     let mut list = List::new(most);
     for text in texts {
@@ -60,8 +60,8 @@ pub(super) fn instructions(texts: &[String], most: usize) -> String {
     list.end()
 }
 
-/// Tools: `[{"type": "function", "name": …, "description": …, "parameters": …}]`, in so many bytes; a schema that
-/// has no room is left out.
+/// Tools: `[{"type": "function", "name": …, "description": …, "parameters": …}]`, in at most `most` bytes; a
+/// schema that does not fit is left out.
 pub(super) fn definitions(tools: &[ToolSpec], most: usize) -> String {
     let mut list = List::new(most);
     for tool in tools {

@@ -1,7 +1,7 @@
 //! Events of a run → spans, as section "Telemetry" of the documentation says: run, case, turn, call, and what
 //! happened in a call.
 //!
-//! Pure functions of the log: whoever exports a run later, or again, exports the same spans.
+//! Pure functions of the log: an export of the run later, or again, has the same spans.
 
 mod attempt;
 mod content;
@@ -171,7 +171,7 @@ struct Events {
     bytes: usize,
 }
 
-/// Events that become spans together: those of an attempt at a case that is over, or the end of the run. Whoever
+/// Events that become spans together: those of an attempt at a case that is over, or the end of the run. A caller that
 /// may not need the spans makes them late: they are the same at any time.
 #[derive(Debug)]
 pub struct Group {
