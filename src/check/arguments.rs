@@ -241,7 +241,7 @@ struct SchemaPattern {
 }
 
 enum Matcher {
-    /// So many characters of one class, however many that are.
+    /// A repetition of one class of characters, however often it is repeated.
     Class(Box<RepeatedClass>),
     /// Anything else, with what searches worked out if that is little: lists have many short texts.
     Automaton { automaton: Box<Automaton>, memory: Box<Mutex<Option<Memory>>> },

@@ -490,7 +490,7 @@ impl Answer<'_> {
         let result = match result {
             // What was never said is not another result.
             None => {
-                let why = format!("the result of {tool:?} is not known: whoever reported the call did not tell it");
+                let why = format!("the result of {tool:?} is not known: the report of the call does not say it");
                 return Err(unevaluated(why));
             }
             Some(MaybeJson::Malformed(text)) => {

@@ -1,7 +1,8 @@
 //! Annotations of GitHub Actions: what did not pass, at its line in its file.
 //!
-//! GitHub shows so many annotations of a step and a kind, and drops the others without a word: those that count most come first, and the
-//! rest is named in one of another kind. What stands in them is escaped by GitHub's rules, and so ends no line and begins no command.
+//! GitHub shows a limited number of annotations of a step and a kind, and drops the others without a word: those that
+//! count most come first, and the rest is named in one of another kind. What stands in them is escaped by GitHub's
+//! rules, and so ends no line and begins no command.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

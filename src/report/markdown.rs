@@ -18,7 +18,8 @@ use head::head;
 use room::{LeftOut, Page};
 use section::Section;
 
-/// Bytes of the whole. GitHub takes 65,536 characters in a comment; the rest is for whoever adds some words.
+/// Bytes of the whole. GitHub takes 65,536 characters in a comment; the rest is for words that the script which posts
+/// it may add.
 const MAX_REPORT: usize = 60_000;
 /// Bytes kept free for the words about what is left out.
 const MAX_END: usize = 600;

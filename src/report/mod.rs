@@ -200,7 +200,8 @@ pub trait Report: Send {
     }
 }
 
-/// Writes a whole report of a log that is held, in the order of its numbers: the reports of runs are written by whoever reads their logs.
+/// Writes a whole report of a log that is held, in the order of its numbers: the reports of runs are written by the
+/// readers of their logs.
 ///
 /// # Errors
 /// When it cannot be written, or the log is none.

@@ -24,7 +24,7 @@ impl Cut<'_> {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// The beginning of a text, of at most `most` bytes.
 pub(super) fn cut(text: &str, most: usize) -> Cut<'_> {
     let end = text.floor_char_boundary(most);
     Cut { text: &text[..end], rest: text.len() - end }

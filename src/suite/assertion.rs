@@ -33,15 +33,15 @@ pub enum Assertion {
     ResponseNotContains(Vec<Template>),
     /// Each of these patterns matches somewhere in the answer.
     ResponseMatches(Vec<JsPattern>),
-    /// The answer was complete after at most so many milliseconds.
+    /// The answer was complete after at most this number of milliseconds.
     MaxLatencyMs(f64),
-    /// The answer has at most so many tokens.
+    /// The answer has at most this number of tokens.
     MaxTokens(f64),
-    /// The case cost at most so many US dollars.
+    /// The case cost at most this number of US dollars.
     MaxCost(f64),
-    /// There were at least so many tool calls, repeats and failed ones included.
+    /// There were at least this number of tool calls, repeats and failed ones included.
     MinToolCalls(f64),
-    /// There were at most so many tool calls.
+    /// There were at most this number of tool calls.
     MaxToolCalls(f64),
     /// The whole answer is JSON.
     JsonValid,
@@ -61,9 +61,9 @@ pub enum Assertion {
         /// The field it looks at.
         subject: &'static str,
     },
-    /// The answer has at least so many UTF-16 code units.
+    /// The answer has at least this number of UTF-16 code units.
     MinLength(f64),
-    /// The answer has at most so many UTF-16 code units.
+    /// The answer has at most this number of UTF-16 code units.
     MaxLength(f64),
     /// One pattern, as in `responseMatches`.
     RegexPattern(JsPattern),

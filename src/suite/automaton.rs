@@ -144,19 +144,19 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// One of so many bytes.
+    /// A pool of `bytes` bytes.
     pub(crate) const fn of(bytes: usize) -> Self {
         Self { left: bytes, values: SUITE_VALUES }
     }
 
-    /// Takes so many bytes; if there are not so many, nothing is left for anybody.
+    /// Takes `bytes` bytes; if fewer are left, nothing is left for anybody.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Takes so many values of JSON; false: there are not so many.
+    /// Takes `values` values of JSON; false: fewer are left.
     pub(super) fn take_values(&mut self, values: usize) -> bool {
         let left = self.values.checked_sub(values);
         self.values = left.unwrap_or(0);

@@ -50,7 +50,7 @@ const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// What JavaScript calls `SyntaxCharacter`: whatever else stands in a pattern stands for itself.
 const SYNTAX_CHARACTERS: [char; 14] = ['^', '$', '\\', '.', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
 
-/// The place of an error is looked for in patterns of up to so many characters.
+/// The place of an error is looked for in patterns of up to this many characters.
 const MAX_PLACE_CHARS: usize = 1_000;
 
 /// A JavaScript pattern without flags. Cheap to clone; compiled where and when it is first used.

@@ -27,7 +27,7 @@ enum Storage {
 }
 
 impl Text {
-    /// So many bytes that `read_at` reads; they do not change.
+    /// A text of `len` bytes that `read_at` reads; they do not change.
     pub fn stored(len: u64, read_at: impl Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self { len, place: Storage::Stored(Arc::new(read_at)) }
     }
@@ -56,7 +56,7 @@ impl Text {
     /// Some of the bytes.
     ///
     /// # Errors
-    /// When they cannot be read, or there are not so many.
+    /// When they cannot be read, or fewer than `bytes` follow `start`.
     pub fn read(&self, start: u64, bytes: usize) -> io::Result<Vec<u8>> {
         if start.checked_add(bytes as u64).is_none_or(|end| end > self.len) {
             return Err(io::ErrorKind::UnexpectedEof.into());

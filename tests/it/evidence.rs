@@ -139,7 +139,7 @@ fn what_a_span_does_not_hold_is_not_known() {
         ],
     );
     let (ended, result) = run(&place, "s.jsonl", &agent.url, &["--daemon", &url]);
-    let no_result = r#"tool_result: the result of "pay" is not known: whoever reported the call did not tell it"#;
+    let no_result = r#"tool_result: the result of "pay" is not known: the report of the call does not say it"#;
     let expected = [
         errored("with", "tool_called"),
         errored("not-with", "tool_called"),

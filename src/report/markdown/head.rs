@@ -13,8 +13,8 @@ use crate::verdict::gate::GateResult;
 /// Longest name in a marker, in bytes.
 const MAX_MARKED: usize = 100;
 
-/// The first line, which nobody sees: whoever posts the report finds by it the comment whose place it takes. It is the same for all runs that
-/// have the same label `comment`, else the same agent, unless that is only an address.
+/// The first line, which nobody sees: by it, the script that posts the report finds the comment whose place it takes.
+/// It is the same for all runs that have the same label `comment`, else the same agent, unless that is only an address.
 fn marker(run: &Run) -> String {
     let label = run.spec.labels.iter().find(|(key, _)| key == "comment").map(|(_, value)| value);
     let agent = Some(&run.spec.agent_id).filter(|id| !id.contains("://"));

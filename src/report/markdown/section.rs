@@ -125,7 +125,7 @@ impl Section {
             || self.oddities > 0
     }
 
-    /// What is said of the suite, in at most so many bytes: a row for each case that did not pass, then their details,
+    /// What is said of the suite, in at most `most` bytes: a row for each case that did not pass, then their details,
     /// then what else is worth knowing.
     pub(super) fn written(&self, most: usize, left_out: &mut LeftOut) -> String {
         let info = &self.info;
@@ -264,7 +264,7 @@ fn about_repeats(of_suite: &Repeats, most: usize) -> String {
     text
 }
 
-/// How a suite compares with an earlier result, what broke first; of each list only so many.
+/// How a suite compares with an earlier result, what broke first; of each list at most `most` entries.
 fn comparison(compared: &Comparison, most: usize) -> String {
     let Comparison { baseline_run_id, regressions, new_passes, new_cases, vanished_cases, not_judged, differences } =
         compared;

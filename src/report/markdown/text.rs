@@ -13,7 +13,7 @@ pub(super) const MAX_SHORT: usize = 200;
 /// Most entries of a list.
 pub(super) const MAX_ITEMS: usize = 20;
 
-/// Somebody else's text in a code span, on one line, also inside a table: at most so many bytes of it.
+/// Somebody else's text in a code span, on one line, also inside a table: at most `most` bytes of it.
 pub(super) fn code(text: &str, most: usize) -> String {
     let mut keep = most;
     loop {

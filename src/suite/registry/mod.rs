@@ -133,7 +133,7 @@ impl Registry {
         out
     }
 
-    /// Whether the file at that path is source text, which is parsed by somebody whom it may kill.
+    /// Whether the file at that path is source text, which is parsed in a process of its own, as it may end the parser.
     #[must_use]
     pub fn is_source(path: &str) -> bool {
         barrel::is_source(path)
