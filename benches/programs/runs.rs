@@ -142,7 +142,7 @@ fn stored_events(daemon: &str, run: &str) -> f64 {
         let got = runs.get_run(GetRunRequest { run_id: run.to_owned() }).await.expect("a run").into_inner();
         got.run.expect("a run").last_sequence
     });
-    f64::from(u32::try_from(events).expect("not so many"))
+    f64::from(u32::try_from(events).expect("fewer than 2^32 events"))
 }
 
 /// From the start of forgectl to the first case that is sent to the agent.

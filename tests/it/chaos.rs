@@ -1,5 +1,5 @@
-//! A daemon that is killed again and again while a run goes on: nothing is lost, nothing is run twice, and whoever
-//! follows the run sees what he would have seen without that.
+//! A daemon that is killed again and again while a run goes on: nothing is lost, nothing is run twice, and the client
+//! that follows the run sees what it would have seen without that.
 //!
 //! `make chaos` does it at length: FORGE_CHAOS_KILLS and FORGE_CHAOS_CASES say how often, and how many cases there are.
 
@@ -82,7 +82,7 @@ fn killed_with_postgres() {
     let ended = Running::start(third).end_within(Duration::from_mins(1));
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     assert!(ended.stderr.contains("the store is in use by another daemon"), "{}", ended.stderr);
-    // The lock ends with its session: whoever lost it to another daemon ends, too.
+    // The lock ends with its session: a daemon that lost it to another one ends, too.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         sqlx::any::install_default_drivers();

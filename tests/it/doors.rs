@@ -22,7 +22,7 @@ const AGENT: &str = r#"{"replies": [
 const CASE: &str =
     "{\"id\": \"c\", \"input\": \"x\", \"assertions\": [{\"type\": \"contains\", \"value\": \"hello\"}]}\n";
 
-/// A daemon that may have so many files open, with lines of a configuration.
+/// A daemon that may have `files` files open, with lines of a configuration.
 fn daemon(place: &Place, files: usize, config: &str) -> (Running, String) {
     let home = place.path().join("daemon");
     std::fs::create_dir_all(&home).expect("a folder");
@@ -85,7 +85,7 @@ fn pages_whose_names_lead_to_the_daemon_get_nothing() {
 }
 
 /// A daemon of few files is full of connections on which nothing is said: it burns no processor over it, and the most
-/// silent ones give way to whoever has something to say.
+/// silent ones give way to clients that have something to say.
 #[test]
 fn a_daemon_full_of_connections_goes_on() {
     let place = Place::new();
@@ -120,7 +120,7 @@ async fn a_connection_has_so_many_streams() {
     connection.abort();
 }
 
-/// Bundles that were begun and never come: each holds a file, so there are only so many.
+/// Bundles that were begun and never come: each holds a file, so their number is limited.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundles_that_never_come_are_few() {
     let place = Place::new();
@@ -328,8 +328,8 @@ async fn texts_with_nul_are_refused_by_name() {
     assert!(ended.stderr.contains("U+0000"), "{}", ended.stderr);
 }
 
-/// Whoever answers chooses words, but not what they are taken for: a status in the words of one that was made up here
-/// is the agent's.
+/// The agent chooses its words, but not what they are taken for: a status in the words of one that was made up here is
+/// the agent's.
 #[tokio::test(flavor = "multi_thread")]
 async fn statuses_that_are_odd_are_the_agents() {
     let place = Place::new();
@@ -371,8 +371,8 @@ async fn statuses_that_are_odd_are_the_agents() {
     }
 }
 
-/// An agent that is there and says nothing: only so many clients may wait for it at a time, and its labels are as
-/// short as those of runs.
+/// An agent that is there and says nothing: only a limited number of clients may wait for it at a time, and its labels
+/// are as short as those of runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn asking_agents_has_an_end() {
     use pb::agent_registry_service_client::AgentRegistryServiceClient;

@@ -360,7 +360,7 @@ fn a_run_that_cannot_be_read_hides_no_other() {
     assert_eq!((list.code, list.stdout.lines().count()), (Some(0), 1), "{}{}", list.stdout, list.stderr);
 }
 
-/// A file may have so many blocks of 512 bytes and no more: that is what a full disk looks like.
+/// A file may have a fixed number of blocks of 512 bytes and no more: that is what a full disk looks like.
 #[test]
 fn a_full_disk() {
     let place = Place::new();

@@ -55,7 +55,7 @@ enum Step {
     Answer(&'static str),
     /// Finishes with that many tokens of output.
     AnswerOf(&'static str, i64),
-    /// Finishes with so many parts that say nothing.
+    /// Finishes with this number of parts that say nothing.
     AnswerInParts(usize),
     Finish(FinishReason),
     Sleep(u64),
@@ -69,7 +69,7 @@ enum Step {
     End(tonic::Code),
     /// Ends the call with a status that has a reason and says something.
     EndBecause(tonic::Code, &'static str, &'static str),
-    /// Ends the call with a status of so many bytes.
+    /// Ends the call with a status of this number of bytes.
     EndWith(usize),
     /// Ends the call with OK.
     EndOk,
@@ -670,7 +670,7 @@ async fn a_hung_agent_frees_its_slot_at_once() {
     );
 }
 
-/// Headers that nobody reads, such as a status of a megabyte, are the doing of whoever sends them.
+/// Headers that nobody reads, such as a status of a megabyte, are the doing of the agent that sends them.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_nobody_reads() {
     for bytes in [300_000, 1_000_000] {

@@ -1,5 +1,5 @@
-//! Agents and suites that want much work done: whoever else asks the daemon something has an answer at once, and no
-//! thread of its runtime is held up, which its log would tell.
+//! Agents and suites that want much work done: other clients of the daemon have an answer at once, and no thread of its
+//! runtime is held up, which its log would tell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,7 +127,7 @@ fn nobody_else_waits(size: usize, copies: usize, most: Duration) {
     let runs = ["much.golden.json", "scripts/much_test.ts"]
         .map(|file| Running::start(place.forgectl(&[&["run", file][..], &args].concat())));
     let ended = runs.map(|run| run.end_within(Duration::from_mins(5)));
-    // Whoever watches reads all of it once more.
+    // A client that watches reads all of it once more.
     let listed = place.run(&["runs", "list", "--daemon", &url]).stdout;
     for run in listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.len() == 36)) {
         let watched = place.run(&["watch", run, "--cases", "--daemon", &url]);

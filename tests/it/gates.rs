@@ -9,7 +9,7 @@ const SUITE: &str = r#"
 {"id": "shaky", "input": "shaky", "assertions": [{"type": "contains", "value": "good"}]}
 "#;
 
-/// An agent that answers every so many calls wrongly; 0: none.
+/// An agent that answers one call in `every` wrongly; 0: none.
 fn agent(every: u32) -> Fake {
     Script::new(move |asked| {
         let is_bad = every > 0 && asked.before % every == every - 1;

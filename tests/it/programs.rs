@@ -377,8 +377,8 @@ fn daemon_killed() {
     assert!(ended.stderr.contains("lost the daemon") && ended.stderr.contains("hint:"), "{}", ended.stderr);
 }
 
-/// SIGTERM lets the case in flight end and starts no other; the daemon that comes after it goes on with the run,
-/// and whoever follows it sees that.
+/// SIGTERM lets the case in flight end and starts no other; the daemon that comes after it goes on with the run, and
+/// the client that follows it sees that.
 #[test]
 fn daemon_drains() {
     let place = Place::new();
@@ -664,7 +664,7 @@ fn where_the_typescript_sdk_is() {
     }
 }
 
-/// Whoever stops reading is not told about it.
+/// A reader that closes stdout is told no error.
 #[test]
 fn a_broken_pipe_is_quiet() {
     let place = Place::new();

@@ -275,7 +275,7 @@ fn tests_are_chosen_and_counted() {
     }
 }
 
-/// The time of a test is up, and whoever used it is to blame.
+/// The time of a test is up, and the party that used it is to blame.
 #[test]
 fn tests_that_take_too_long() {
     let place = Place::new();

@@ -107,7 +107,7 @@ fn what_is_wrong_with_scripts_is_told_before_anything_runs() {
 /// What overflows or fills a parser ends neither the daemon nor the client: it is told as what is wrong with its file.
 /// Each text in its own way: nested, in one chain of many, in an order that makes trees of its parts, with many names.
 #[test]
-fn no_text_ends_whoever_reads_it() {
+fn no_text_ends_the_program_that_reads_it() {
     let place = Place::new();
     let mut daemon = command(DAEMON, place.path());
     daemon.args(["--listen", "127.0.0.1:0", "--data-dir", "data"]);

@@ -127,7 +127,7 @@ fn a_message_shows_its_answer() {
         assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
         assert!(ended.stdout.contains("Assertions: 0/0 passed\n    found\n    it\n"), "{}", ended.stdout);
     }
-    // Whoever asserts something wants to know what came of that.
+    // The author of an assertion wants to know what came of it.
     let ended = run(&place, &url, &["d.jsonl", "--run", "s"]);
     assert!(!ended.stdout.contains("found"), "{}", ended.stdout);
 }

@@ -13,7 +13,7 @@ use crate::processes::{Place, Running};
 /// The smallest window that a stream and a connection may have.
 const WINDOW: u32 = 65_535;
 
-/// An agent that answers with so many bytes.
+/// An agent that answers with `bytes` bytes.
 fn agent(place: &Place, bytes: usize) -> (Running, String) {
     place.agent(&format!(r#"{{"replies": [{{"on": "*", "events": [{{"text": "ok {}"}}]}}]}}"#, "x".repeat(bytes)))
 }
@@ -87,7 +87,7 @@ async fn watchers_stop(bytes: usize, count: usize) {
     drop(unread);
 }
 
-/// What waits for watchers has a limit, and whoever reads goes on.
+/// What waits for watchers has a limit, and a watcher that reads goes on.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_hold_so_much_together() {
@@ -176,6 +176,6 @@ async fn reports_that_nobody_takes_make_room() {
         let opened = tokio::time::timeout(Duration::from_secs(5), client.fetch_artifact(request)).await;
         unread.push(opened.expect("an answer"));
     }
-    assert!(unread.iter().filter(|opened| opened.is_ok()).count() >= 32, "there are so many places");
+    assert!(unread.iter().filter(|opened| opened.is_ok()).count() >= 32, "there are 32 places");
     tokio::task::block_in_place(|| others_are_served(&place, &url, &agent));
 }

@@ -1,5 +1,5 @@
-//! Words and reasons of a status choose nobody to blame: only whoever declares that it stands in for an agent speaks of
-//! another.
+//! Words and reasons of a status choose nobody to blame: only a peer that declares that it stands in for an agent
+//! speaks of another.
 
 use forge::verdict::{Blame, Cause, Outcome};
 use tonic::Code;

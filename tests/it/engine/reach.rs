@@ -11,7 +11,7 @@ use super::{Outcomes, Setup};
 
 const FOREVER: u64 = 100_000;
 
-/// So many cases, each of which the agent takes half a second for, with a minute for each.
+/// `number` cases, each of which takes the agent half a second and may take a minute.
 fn cases(number: usize) -> Setup {
     let case =
         |n| format!(r#"{{"id": "c{n}", "input": {{"message": "x"}}, "expect": {{"responseContains": ["yes"]}}}}"#);
@@ -59,7 +59,7 @@ async fn an_agent_that_dies_ends_the_run() {
     assert_eq!(outcomes.run.totals.not_run, 26);
 }
 
-/// The clock is that of the run: whoever waits ends with it, and trying again does not wind it up.
+/// The clock is that of the run: a case that waits ends with it, and trying again does not wind it up.
 #[tokio::test(start_paused = true)]
 async fn the_clock_is_shared() {
     let outcomes = Setup { down: down(0.2, FOREVER), concurrency: 4, ..cases(30) }.run().await;
@@ -87,7 +87,7 @@ async fn an_agent_that_comes_back() {
     assert_eq!((outcomes.run.totals.passed, outcomes.run.totals.errored), (9, 1), "{:?}", outcomes.run.error);
     assert!(outcomes.run.error.is_none());
 
-    // Each time that it answers, its time begins anew. Whoever waits finds it up to a second later than it is back.
+    // Each time that it answers, its time begins anew. A case that waits notices up to a second late that it is back.
     let again = [down(1.2, 9), down(12.3, 20), down(23.3, 31)].concat();
     let ask = |spec: &mut forge::plan::RunSpec| spec.retries = 1;
     let outcomes = Setup { down: again, ask, ..cases(16) }.run().await;
@@ -103,7 +103,7 @@ async fn an_agent_that_comes_back() {
     is_gone(&outcomes, 3..5);
 }
 
-/// Slow is not gone, and neither is one of whom nobody wants anything.
+/// A slow agent is not gone, and neither is one that nobody calls.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_gone() {
     let slow = vec![Sleep(30_000), Accept, Sleep(20_000), Answer("yes")];

@@ -11,7 +11,7 @@ use forge::wire::agent::{CancelReason, FinishReason};
 use super::Step::{self, *};
 use super::{Outcomes, Setup};
 
-/// A case with stubs and so many turns, against a script.
+/// A case with stubs and the limit `max_turns`, against a script.
 async fn stubbed(max_turns: &str, script: Vec<Step>) -> Outcomes {
     let cases = format!(
         r#"[{{"id": "a", "input": {{"message": "x"}}, "stubs": {{"known": 1}}{max_turns}, "expect": {{"responseContains": ["yes"]}}}}]"#

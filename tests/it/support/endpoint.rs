@@ -124,7 +124,7 @@ impl Endpoint {
         self.state.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until so many requests came.
+    /// Waits until `requests` requests came.
     pub(crate) async fn wait_until_asked(&self, requests: usize) {
         let begun = Instant::now();
         while self.asked().len() < requests {
@@ -133,7 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits until so many clients left before they had an answer.
+    /// Waits until `clients` clients left before they had an answer.
     pub(crate) fn wait_until_left(&self, clients: usize) {
         let begun = Instant::now();
         while self.state.left.load(Ordering::SeqCst) < clients {

@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// A command that knows nothing of the settings of whoever runs the tests.
+/// A command that knows nothing of the settings of the user who runs the tests.
 pub(crate) fn command(program: &str, home: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
