@@ -322,7 +322,7 @@ pub struct Finished {
     pub tool_calls: u32,
     /// All spans of the invocation were exported, and their receiver confirmed them.
     pub spans_flushed: bool,
-    /// What whoever reads the result should know about the call.
+    /// What the reader of the result should know about the call.
     pub warnings: Vec<String>,
 }
 

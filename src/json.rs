@@ -118,8 +118,8 @@ impl Json {
         Ok((value, parser.pos))
     }
 
-    /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a text of somebody who means harm can be
-    /// looked at before it takes fifty times its size.
+    /// Checks a text as [`Json::parse`] would, and makes nothing of it. So a hostile text can be looked at before it
+    /// takes fifty times its size.
     ///
     /// # Errors
     /// As [`Json::parse`].

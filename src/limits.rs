@@ -93,7 +93,7 @@ limits! {
         "each has up to 4 MiB and becomes many times as large",
         "further ones wait for 20 s, and are then to be sent again";
     CASE_PATTERNS: usize = 100, count;
-        "patterns that select cases, of a run or of whoever watches one",
+        "patterns that select cases, of a run or of a client that watches one",
         "people write one or two",
         "the request is refused";
     CASE_PATTERN_BYTES: usize = 16 << 10, bytes;

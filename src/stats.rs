@@ -41,13 +41,14 @@ impl Tally {
     }
 
     /// The chance that at least one of `k` executions passes (pass@k), without bias: over all ways to choose `k` of
-    /// those that were counted. `None`: there are not so many, or `k` is 0.
+    /// those that were counted. `None`: fewer than `k` were counted, or `k` is 0.
     #[must_use]
     pub fn pass_at(self, k: u32) -> Option<f64> {
         Some(1.0 - chosen(self.failed, self.counted(), k)?)
     }
 
-    /// The chance that all of `k` executions pass (pass^k), without bias. `None`: there are not so many, or `k` is 0.
+    /// The chance that all of `k` executions pass (pass^k), without bias. `None`: fewer than `k` were counted, or `k`
+    /// is 0.
     #[must_use]
     pub fn pass_hat(self, k: u32) -> Option<f64> {
         chosen(self.passed, self.counted(), k)
@@ -219,8 +220,8 @@ pub fn fisher(one: Tally, other: Tally) -> f64 {
     tail(least, most, u64::from(one.passed), next)
 }
 
-/// `McNemar`'s exact test, on both sides: how likely it is that so many of the pairs that differ do so in one
-/// direction, if both are equally likely.
+/// `McNemar`'s exact test, on both sides: how likely it is that the pairs that differ are split into `worse` and
+/// `better` as unevenly as here, or more so, if both directions are equally likely.
 #[must_use]
 pub fn mcnemar(worse: u32, better: u32) -> f64 {
     let n = u64::from(worse) + u64::from(better);

@@ -1,7 +1,7 @@
 //! Trace and span ids of a run, and the W3C texts that carry them.
 //!
-//! All ids follow from what the log of a run holds: whoever exports a span later, also after a restart, gives it
-//! the id that the agent was told when it was called. Nothing about traces has to be stored beside the log.
+//! All ids follow from what the log of a run holds: a span that is exported later, also after a restart, has the id
+//! that the agent was told when it was called. Nothing about traces has to be stored beside the log.
 
 use std::fmt;
 
@@ -228,7 +228,7 @@ impl RunTrace {
         SpanId::of(&["turn", &self.run_id, suite, case_id, &repeat, &attempt, &turn])
     }
 
-    /// What whoever works below a span of the run is told. The run, the case and the id of the call stand in the
+    /// What a party that works below a span of the run is told. The run, the case and the id of the call stand in the
     /// baggage, so that spans can be found by them.
     #[must_use]
     pub fn headers(&self, span: SpanId, call: Option<(&str, &str)>) -> TraceHeaders {

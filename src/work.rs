@@ -1,9 +1,9 @@
 //! Work whose size others choose: off the runtime, with a budget of CPU time, stoppable, and fair between those who
 //! have some.
 //!
-//! A pattern, an assertion on a large answer, a comparison of what two sides sent: whoever writes the suite or plays
-//! the agent decides how long that takes. On a thread of the runtime it would hold up everybody. So it is done on
-//! threads of its own, which the system prefers all others to:
+//! A pattern, an assertion on a large answer, a comparison of what two sides sent: the author of the suite or of the
+//! agent decides how long that takes. On a thread of the runtime it would hold up everybody. So it is done on threads
+//! of its own, which the system prefers all others to:
 //!
 //! ```
 //! # async fn example() -> Result<(), forge::work::Undecided> {
@@ -75,7 +75,7 @@ pub struct Work<'a> {
 /// Why some work came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Undecided {
-    /// Whoever wanted it wants it no more.
+    /// Its caller does not want it any more.
     #[error("it was stopped")]
     Stopped,
     /// Too much waits already.
@@ -115,7 +115,7 @@ pub async fn off_the_runtime<T: Send + 'static>(
     }
 }
 
-/// Reads something of so many bytes, such as JSON: at once where it is little, else off the runtime.
+/// Reads `bytes` bytes of something, such as JSON: at once where they are few, else off the runtime.
 ///
 /// Reading waits for no judging of its owner, and is fair between owners like all such work. It always ends, so it has
 /// no budget of CPU time.
@@ -136,8 +136,8 @@ pub async fn read_apart<T: Send + 'static>(
     off_the_runtime(work, stop, job).await
 }
 
-/// Copies, hashes or writes so many bytes that cannot be given away. Where they are many, the runtime takes all else
-/// that this thread had to do to another one first.
+/// Copies, hashes or writes `bytes` bytes that cannot be handed to another thread. Where they are many, the runtime
+/// takes all else that this thread had to do to another one first.
 pub fn in_place<T>(bytes: usize, job: impl FnOnce() -> T) -> T {
     let is_shared = || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
     if bytes <= QUICK_COPY || !is_shared() {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_ends_with_its_time_and_with_whoever_wants_it() {
+    async fn work_ends_with_its_time_and_when_its_caller_leaves() {
         let stop = CancellationToken::new();
         let cpu = Duration::from_millis(30);
         let took = off_the_runtime(work("time", cpu), &stop, endless).await.expect("it ends");

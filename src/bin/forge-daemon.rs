@@ -94,7 +94,7 @@ async fn run(config: &Config) -> Result<(), (u8, String)> {
     let shutdown = CancellationToken::new();
     let signals = watch_signals(shutdown.clone()).map_err(|error| (3, format!("cannot wait for signals: {error}")))?;
     let mut stdout = std::io::stdout();
-    // Whoever started the daemon may not be reading; that is no reason to stop.
+    // The program that started the daemon may not be reading stdout; that is no reason to stop.
     let _ = writeln!(stdout, "listening on {address}").and_then(|()| stdout.flush());
     tracing::info!(%address, data_dir = %config.data_dir.display(), agents = config.agents.len(), "started");
     let served = daemon.serve(listener, shutdown).await;

@@ -69,7 +69,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     for text in seed_remarks(&inputs, args.seed_manifest.as_deref())? {
         print(&format!("{}\n", printable(&text)))?;
     }
-    // A run goes on without their cases; whoever checks wants to hear of them before it.
+    // A run goes on without their cases; a user who checks wants to hear of them before it.
     let bad: Vec<String> = inputs.suites.iter().flat_map(|suite| &suite.broken).map(ToString::to_string).collect();
     if !bad.is_empty() {
         let count = if bad.len() == 1 { "1 assertion".to_owned() } else { format!("{} assertions", bad.len()) };

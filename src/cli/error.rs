@@ -152,7 +152,7 @@ impl CliError {
         }
     }
 
-    /// Whoever read stdout has gone, as `head` does: nothing is wrong, and nothing is left to say.
+    /// The reader of stdout has gone, as `head` does: nothing is wrong, and nothing is left to say.
     #[must_use]
     pub fn reader_left() -> Self {
         Self::new(Exit::Passed, "")

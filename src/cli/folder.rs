@@ -151,7 +151,7 @@ fn holds_cases(path: &Path, name: &str, looks: &mut usize) -> bool {
         return false;
     }
     *looks += 1;
-    // Looked at before it is opened: opening a pipe waits for somebody who writes into it.
+    // Looked at before it is opened: opening a pipe waits until a program writes into it.
     if !std::fs::metadata(path).is_ok_and(|about| about.is_file()) {
         return false;
     }

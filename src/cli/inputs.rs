@@ -56,7 +56,7 @@ pub(super) struct Home {
     pub(super) answers: Answers,
 }
 
-/// Somebody who writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
+/// A party that writes cases: `-i "agents:ID?count=10&focus=edge-cases"`.
 #[derive(Debug, Clone)]
 pub(super) struct Generator {
     /// As it was given.
@@ -229,8 +229,8 @@ impl Inputs {
         Ok(Self { suites, bundle, files, given, not_run, messages, homes, generators, generated })
     }
 
-    /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it refuses are
-    /// left out and told, as are those that name files: whoever wrote them has no business with the files here.
+    /// Takes the cases of a generator for a suite. They go through the reader that files go through; those that it
+    /// refuses are left out and told, as are those that name files: a generator has no business with the files here.
     ///
     /// # Errors
     /// When no case is left.
@@ -393,7 +393,7 @@ pub(super) fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
 
 /// The bytes of a suite file; a large one is read from where it stands.
 fn text_of_file(path: &Path) -> std::io::Result<Text> {
-    // Looked at before it is opened: opening a pipe waits for somebody who writes into it.
+    // Looked at before it is opened: opening a pipe waits until a program writes into it.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no regular file"));
     }

@@ -227,8 +227,7 @@ async fn act(line: &[OsString], Args { daemon, command }: Args) -> Result<Exit, 
     }
 }
 
-/// Writes data to stdout. Whoever does not want to read on ends the command, without a word: see
-/// [`CliError::reader_left`].
+/// Writes data to stdout. A reader that closes stdout ends the command, without a word: see [`CliError::reader_left`].
 fn print(text: &str) -> Result<(), CliError> {
     print_bytes(text.as_bytes())
 }

@@ -174,7 +174,7 @@ impl Settings {
 /// The nearest file with settings, here or above, by the way that leads there.
 ///
 /// # Errors
-/// When anybody may have put it there: settings start programs, and whoever works in a folder such as `/tmp` has not
+/// When anybody may have put it there: settings start programs, and a user who works in a folder such as `/tmp` has not
 /// asked for those of others.
 fn found() -> Result<Option<PathBuf>, CliError> {
     let Ok(here) = std::env::current_dir() else { return Ok(None) };

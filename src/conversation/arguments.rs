@@ -14,7 +14,7 @@ pub enum Arguments {
     None,
     /// What the model wrote.
     Given(MaybeJson),
-    /// Whoever reported the call could not tell them; the text says why, and who could, for people.
+    /// The report of the call could not tell them; the text says why, and who could, for people.
     Unknown(String),
 }
 

@@ -7,7 +7,7 @@ use super::JsonText;
 /// Who speaks in a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Instructions from whoever set the agent up.
+    /// Instructions from the operator of the agent.
     System,
     /// The user, real or simulated.
     User,
@@ -74,7 +74,7 @@ impl Message {
     }
 }
 
-/// Whether an address names a file, as URL readers read it. No agent is handed one: whoever wrote the address could
+/// Whether an address names a file, as URL readers read it. No agent is handed one: the author of the address could
 /// make it read a file of its own machine.
 #[must_use]
 pub fn names_a_file(address: &str) -> bool {
@@ -130,7 +130,7 @@ pub struct Content {
     pub sha256: [u8; 32],
 }
 
-/// Content of up to so many bytes travels inside its message, larger one in pieces.
+/// Content of up to this many bytes travels inside its message, larger content in pieces.
 pub const INLINE_BYTES: usize = 256 << 10;
 
 /// The contents in some messages that travel in pieces, each once.

@@ -2,7 +2,7 @@
 //! place.
 //!
 //! A few calls begin at a time. One that is not done soon makes room for others, and in the end goes on at the lowest
-//! priority, so that whoever uses up its time holds up nobody else. Each run has places of its own ([`Share`]): its
+//! priority, so that a script that uses up its time holds up no other. Each run has places of its own ([`Share`]): its
 //! scripts wait for each other, and not for those of other runs. What is waited for a place is nobody's time.
 
 use std::ffi::OsString;
@@ -152,7 +152,7 @@ pub enum Step {
 }
 
 impl Pool {
-    /// So many workers at the most, started when they are needed: this same program.
+    /// A pool of at most `workers` workers, started when they are needed: this same program.
     #[must_use]
     pub fn new(workers: usize, limits: Limits) -> Self {
         Self {
@@ -290,7 +290,7 @@ impl Share {
             Called { waited, ..Called::failed(format!("no process can be started for it: {why}"), Blame::Daemon) }
         })?;
         let waited = began.elapsed();
-        // Not before: whoever waits does not hold it.
+        // Not before: a call that waits does not hold the frame.
         let frame = wire::frame(&Order::Run(Box::new(job)))
             .map_err(|error| Called::failed(format!("it cannot be called with so much: {error}"), Blame::Script))?;
         let mut session = Session {

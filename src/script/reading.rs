@@ -43,15 +43,15 @@ pub enum ReadError {
 /// What a worker says of a registry: its JSON and what is odd about it, or what is wrong.
 pub(super) type RegistryRead = Result<(String, Vec<Finding>), Vec<Finding>>;
 
-/// Somebody who reads. The process is started when it is needed, and ends with this.
+/// A worker process that reads. It is started when it is needed, and ends with this.
 #[derive(Debug, Default)]
 pub struct ScriptReader {
     process: Option<Process>,
 }
 
 impl ScriptReader {
-    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever
-    /// calls it hears of it. Blocks.
+    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: the case
+    /// that calls it is told. Blocks.
     ///
     /// # Errors
     /// What is wrong with those that are there, or why they could not be read.

@@ -1,7 +1,7 @@
 //! Takes from a worker the way to new privileges, and all calls of the system but those that computing takes.
 //!
-//! The engine that runs scripts is a large program in C, and the parser one in Rust. Whoever breaks out of them stands
-//! in a process that can read and write the pipes that it has, and can have memory; it can open, start, connect and
+//! The engine that runs scripts is a large program in C, and the parser one in Rust. A script that breaks out of them
+//! is in a process that can read and write the pipes that it has, and can have memory; it can open, start, connect and
 //! signal nothing. A call that is not listed fails, and ends nobody.
 
 /// Seals this process. What this system does not have, for people; `None`: it has everything.

@@ -63,8 +63,8 @@ type Specifiers = BTreeMap<String, BTreeMap<String, String>>;
 pub type LookUp<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 impl Scripts {
-    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: whoever
-    /// calls it hears of it. For workers: what a text makes of the parser is not known before.
+    /// Reads the scripts of these names, and all that they import. A script that is not there is left out: the case
+    /// that calls it is told. For workers: what a text makes of the parser is not known before.
     ///
     /// # Errors
     /// What is wrong with those that are there.

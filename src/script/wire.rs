@@ -112,7 +112,8 @@ pub struct Answer(pub Result<Box<RawValue>, Refusal>);
 pub struct Refusal {
     /// For people.
     pub message: String,
-    /// The number of the call that failed, if one was made: whoever does not catch the error names it in the end.
+    /// The number of the call that failed, if one was made: a script that does not catch the error names it when it
+    /// fails.
     pub call: Option<u32>,
 }
 

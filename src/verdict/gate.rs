@@ -24,7 +24,7 @@ const MILLION: u64 = 1_000_000;
 pub struct Rate(u32);
 
 impl Rate {
-    /// The rate of so many millionths. `None`: there are more than a million.
+    /// The rate of `millionths` millionths. `None`: there are more than a million.
     #[must_use]
     pub fn of_millionths(millionths: u32) -> Option<Self> {
         (u64::from(millionths) <= MILLION).then_some(Self(millionths))
@@ -57,7 +57,7 @@ impl Rate {
         Ok(Self(millionths))
     }
 
-    /// Whether so many of those counted are at least this part.
+    /// Whether those that passed are at least this part of those counted.
     const fn is_reached(self, tally: Tally) -> bool {
         tally.passed as u64 * MILLION >= self.0 as u64 * tally.counted() as u64
     }

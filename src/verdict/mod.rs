@@ -143,7 +143,7 @@ pub enum Blame {
     Script,
     /// The author of the suite.
     Suite,
-    /// The daemon, or whoever stopped it.
+    /// The daemon, or the operator who stopped it.
     Daemon,
     /// The connection between daemon and agent.
     Network,

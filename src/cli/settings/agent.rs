@@ -67,7 +67,7 @@ pub(super) fn fill(settings: &Settings, args: &mut RunArgs) -> Result<(), CliErr
     if !matches!(agents.value, Value::Object(_)) {
         return Err(settings.wrong_kind(table::AGENTS, agents, "an object of names and addresses").hint(hint));
     }
-    // Whoever names another agent to test has no need of the project's.
+    // A user who names another agent to test has no need of the project's.
     let project = settings.text(AGENT)?;
     for (id, json) in agents.members() {
         let place = SettingsPlace { settings, id };

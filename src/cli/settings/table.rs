@@ -117,7 +117,7 @@ mod tests {
     /// Flags without a setting, and why.
     const WITHOUT: &[(&str, &[&str])] = &[
         ("an agent of `agents` says it", &["agent", "start", "preset", "model", "stream", "body", "header"]),
-        ("it says what is on stdout, which whoever reads that knows", &["json", "format"]),
+        ("it says what is on stdout, which the program that reads it knows", &["json", "format"]),
         ("it is about the settings", &["config", "config_show"]),
         (
             "it asks for something else than a run, or for another run",

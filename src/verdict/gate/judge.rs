@@ -225,7 +225,7 @@ fn compare(pairs: &[Pair], most: Rate, times: u32) -> Option<RateComparison> {
             u32::try_from(differ).unwrap_or(u32::MAX)
         };
         let (worse, better) = (count(0), count(1));
-        // As many got better as did, and so many more got worse that the drop is just the one that matters.
+        // As many got better as did, and as many got worse as it takes for the drop to be just the one that matters.
         let hypothetical = better + part(now.counted(), most);
         (Test::McNemar, mcnemar(worse, better), mcnemar(hypothetical, better))
     } else {
@@ -244,7 +244,7 @@ fn compare(pairs: &[Pair], most: Rate, times: u32) -> Option<RateComparison> {
     Some(RateComparison { answer, test, p, before, now })
 }
 
-/// So many executions whose rate is that of before less the drop that matters.
+/// A tally of `counted` executions whose rate is that of `before` less `most`, the drop that matters.
 fn dropped(before: Tally, counted: u32, most: Rate) -> Tally {
     let rate = (before.rate().unwrap_or_default() - most.of_one()).max(0.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a count")]
@@ -252,13 +252,13 @@ fn dropped(before: Tally, counted: u32, most: Rate) -> Tally {
     Tally { passed, failed: counted - passed, uncounted: 0 }
 }
 
-/// A part of so many, at least one.
+/// The part `most` of `counted`, at least one.
 fn part(counted: u32, most: Rate) -> u32 {
     let part = (u64::from(counted) * u64::from(most.millionths())).div_ceil(MILLION);
     u32::try_from(part.max(1)).unwrap_or(u32::MAX)
 }
 
-/// How many times as many executions would be enough to see a drop in one of so many comparisons, if the baseline
+/// How many times as many executions would be enough to see a drop in one of `comparisons` comparisons, if the baseline
 /// had them too. `None`: very many.
 fn enough(compared: &RateComparison, most: Rate, comparisons: u32) -> Option<u32> {
     let RateComparison { before, now, .. } = compared;
