@@ -262,7 +262,8 @@ fn first_line(error: &regex::Error) -> String {
 /// Selects the cases of a run.
 ///
 /// # Errors
-/// When a pattern is invalid, or nothing is left to run: a run of nothing would be green without having checked anything.
+/// When a pattern is invalid, or nothing is left to run: a run of nothing would be green without having checked
+/// anything.
 pub fn plan(suites: Vec<Suite>, data: Data, spec: &RunSpec) -> Result<Plan, PlanError> {
     let patterns = CasePatterns::read(&spec.case_patterns)?;
     let tags: HashSet<&str> = spec.tags.iter().map(String::as_str).collect();

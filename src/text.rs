@@ -90,8 +90,8 @@ pub fn deepest(error: &dyn Error) -> String {
     error.to_string()
 }
 
-/// Somebody else's text, safe to show on a terminal and in the log of a CI system: control characters, those that turn the
-/// direction of writing, and where commands to a CI system begin are written as escapes.
+/// Somebody else's text, safe to show on a terminal and in the log of a CI system: control characters, those that turn
+/// the direction of writing, and where commands to a CI system begin are written as escapes.
 #[must_use]
 pub fn printable(text: &str) -> String {
     shown(text, |_| false)
@@ -118,8 +118,9 @@ fn shown(text: &str, is_kept: fn(char) -> bool) -> String {
     out
 }
 
-/// Finds what CI systems obey in a log, in a text that is gone through letter by letter and may stand at the beginning of a line. GitHub
-/// Actions: `::` at the beginning of a line, and `##[` anywhere; Azure Pipelines and `TeamCity`: `##vso[` and `##teamcity[`.
+/// Finds what CI systems obey in a log, in a text that is gone through letter by letter and may stand at the beginning
+/// of a line. GitHub Actions: `::` at the beginning of a line, and `##[` anywhere; Azure Pipelines and `TeamCity`:
+/// `##vso[` and `##teamcity[`.
 #[derive(Debug, Default)]
 pub struct Commands {
     /// Something stands on the line.
@@ -160,8 +161,8 @@ impl Commands {
 pub fn printable_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
-    // Line breaks and tabs stand between values only, and so no text is at the beginning of a line. Most bytes are letters, and
-    // reports are large.
+    // Line breaks and tabs stand between values only, and so no text is at the beginning of a line. Most bytes are
+    // letters, and reports are large.
     let is_odd = |byte| !(b' '..0x7f).contains(&byte) && !b"\n\t".contains(&byte) || byte == b'#';
     while let Some(at) = rest.bytes().position(is_odd) {
         let (before, odd) = rest.split_at(at);
@@ -226,8 +227,8 @@ const fn is_unseen(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Which lines the runner of GitHub Actions would obey, by its `ActionCommand.cs`; letters that its comparison does not see are not
-/// there.
+/// Which lines the runner of GitHub Actions would obey, by its `ActionCommand.cs`; letters that its comparison does not
+/// see are not there.
 #[cfg(test)]
 pub(crate) fn obeyed(log: &str) -> Vec<&str> {
     let words = ["error", "set-output", "stop-commands", "add-mask", "add-path", "group", "warning", "notice"];

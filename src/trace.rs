@@ -147,7 +147,8 @@ impl TraceParent {
     /// Reads the texts. The flags are not kept: a run is always recorded.
     ///
     /// # Errors
-    /// What is wrong with `traceparent`. A `tracestate` or `baggage` that cannot be passed on is left out, as W3C wants it.
+    /// What is wrong with `traceparent`. A `tracestate` or `baggage` that cannot be passed on is left out, as W3C wants
+    /// it.
     pub fn read(headers: &TraceHeaders) -> Result<Self, String> {
         let text = headers.traceparent.trim();
         let mut fields = text.split('-');

@@ -141,7 +141,8 @@ fn is_result(name: &str) -> bool {
     stem.rsplit('.').take(2).any(|part| uuid::Uuid::try_parse(part).is_ok())
 }
 
-/// Whether a JSON file without the name of an eval file begins like one. Results do not, and neither does anything very large.
+/// Whether a JSON file without the name of an eval file begins like one. Results do not, and neither does anything very
+/// large.
 fn holds_cases(path: &Path, name: &str, looks: &mut usize) -> bool {
     if path.extension().is_none_or(|ending| ending != "json")
         || OURS.iter().any(|ours| name.ends_with(ours))

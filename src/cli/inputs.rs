@@ -308,8 +308,8 @@ impl Inputs {
         Ok(told)
     }
 
-    /// Adds the seed manifest: the file that a flag or the settings name, or the one that is found, if there is one. Returns
-    /// what is to be said about that.
+    /// Adds the seed manifest: the file that a flag or the settings name, or the one that is found, if there is one.
+    /// Returns what is to be said about that.
     pub(super) fn add_seed(&mut self, named: &NamedSeed<'_>) -> Result<Option<String>, CliError> {
         let Search { file, remark } = named.search(self)?;
         let Some(path) = file else { return Ok(remark) };
@@ -422,8 +422,8 @@ fn add_answers(bundle: &mut Bundle, path: &Path, name: &str) -> Result<Result<Ho
     Ok(Ok(home))
 }
 
-/// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out of it
-/// is refused like a path that does, unless files from `outside` are allowed.
+/// Packs the files that the cases of a suite send. They lie in the folder of the suite or below; a link that leads out
+/// of it is refused like a path that does, unless files from `outside` are allowed.
 fn add_files(
     bundle: &mut Bundle,
     suite: &Suite,
@@ -548,8 +548,8 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>, CliError> {
     Ok(paths.into_iter().filter(|path| path.is_file()).collect())
 }
 
-/// The folder of the project that a file belongs to: the nearest one above it that looks like one, else the folder above
-/// the file's own.
+/// The folder of the project that a file belongs to: the nearest one above it that looks like one, else the folder
+/// above the file's own.
 fn project_of(file: &Path) -> &Path {
     let marks = ["package.json", "tsconfig.json", ".git", "forge.config.json"];
     let folder = file.parent().unwrap_or(file);
@@ -557,16 +557,16 @@ fn project_of(file: &Path) -> &Path {
     project.or(folder.parent()).unwrap_or(folder)
 }
 
-/// The folder that the paths of suites are relative to: that of the repository or project that a run is started in, so that a suite
-/// has one name wherever in it that is; else the current folder.
+/// The folder that the paths of suites are relative to: that of the repository or project that a run is started in, so
+/// that a suite has one name wherever in it that is; else the current folder.
 fn base() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
     let nearest = |mark: &str| here.ancestors().find(|folder| folder.join(mark).exists()).map(Path::to_owned);
     nearest(".git").or_else(|| nearest("forge.config.json")).unwrap_or(here)
 }
 
-/// The path of a suite, which is its name in everything that knows suites: relative to the [`base`], whichever way it is
-/// written. One that lies elsewhere is named from the folder on that both lie in.
+/// The path of a suite, which is its name in everything that knows suites: relative to the [`base`], whichever way it
+/// is written. One that lies elsewhere is named from the folder on that both lie in.
 fn name_of_suite(path: &Path) -> String {
     let (base, full) = (base(), full(path));
     let common = base.ancestors().find(|folder| full.starts_with(folder)).unwrap_or(Path::new(""));

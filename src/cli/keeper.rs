@@ -1,8 +1,9 @@
-//! The keeper of a command that `forgectl run --start` started: a process of its own that ends the command, and whatever that started,
-//! when forgectl is gone, however it went.
+//! The keeper of a command that `forgectl run --start` started: a process of its own that ends the command, and
+//! whatever that started, when forgectl is gone, however it went.
 //!
-//! It is this same program, at the head of a process group in which the command runs. Its stdin is a pipe from forgectl: whatever ends
-//! forgectl closes it, a signal that nobody can catch included. Then the group is asked to end, and killed when it does not.
+//! It is this same program, at the head of a process group in which the command runs. Its stdin is a pipe from
+//! forgectl: whatever ends forgectl closes it, a signal that nobody can catch included. Then the group is asked to end,
+//! and killed when it does not.
 
 use std::io::Read as _;
 use std::process::{ExitCode, Stdio};

@@ -17,7 +17,8 @@ const SHOWN: usize = 3;
 /// What a text that names a run means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// The run that is this number of runs before the newest one; 0 is the newest. Of a suite, if the text is not empty.
+    /// The run that is this number of runs before the newest one; 0 is the newest. Of a suite, if the text is not
+    /// empty.
     Last(usize, &'a str),
     /// The newest run with this label.
     Label(&'a str, &'a str),

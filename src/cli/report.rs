@@ -11,13 +11,13 @@ use crate::report::Format;
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
-    /// A result file (.json; several of one run are put together), or a run: the beginning of its id, last, last~1 (the one
-    /// before), last:SUITE, or a label such as branch=main
+    /// A result file (.json; several of one run are put together), or a run: the beginning of its id, last, last~1 (the
+    /// one before), last:SUITE, or a label such as branch=main
     #[arg(value_name = "FILE|RUN", required = true)]
     names: Vec<String>,
 
-    /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; or - for stdout;
-    /// may be given several times
+    /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; or -
+    /// for stdout; may be given several times
     #[arg(short, long, value_name = "FILE", required = true)]
     output: Vec<PathBuf>,
 

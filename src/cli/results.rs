@@ -24,8 +24,8 @@ pub(super) fn newest_first(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().rev().take(MOST_FILES).map(|(_, path)| path).collect()
 }
 
-/// The files of the run that a name means, by the ids in their own names, oldest first. Empty: there are none, or several runs are
-/// meant.
+/// The files of the run that a name means, by the ids in their own names, oldest first. Empty: there are none, or
+/// several runs are meant.
 pub(super) fn of_run(folder: &Path, name: Name<'_>) -> Vec<PathBuf> {
     let mut runs: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for path in newest_first(folder) {

@@ -84,8 +84,8 @@ fn is_wrong(error: &ReadError) -> CliError {
     }
 }
 
-/// Packs the scripts that the cases of a suite name, with all that they import. One that is nowhere is told, and what it
-/// was to do cannot be done.
+/// Packs the scripts that the cases of a suite name, with all that they import. One that is nowhere is told, and what
+/// it was to do cannot be done.
 pub(super) fn add_of_suite(bundle: &mut Bundle, suite: &mut Suite, path: &Path) -> Result<Vec<Finding>, CliError> {
     let named: BTreeSet<&ScriptRef> = suite.cases.iter().flat_map(|case| &case.scripts).collect();
     let mut names: Vec<&str> = named.iter().map(|named| named.script.as_str()).collect();

@@ -1,7 +1,7 @@
 //! A dialogue that was recorded → cases of Agent Test Framework V2 that each begin with what was said, one a turn.
 //!
-//! So a conversation that once went well, or wrong, can be tested at every point of it: without a simulator, and without one
-//! turn waiting for the one before.
+//! So a conversation that once went well, or wrong, can be tested at every point of it: without a simulator, and
+//! without one turn waiting for the one before.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use crate::verdict::CaseResult;
 
 /// The cases of a dialogue, each a line without its line break, made when it is asked for.
 ///
-/// A case asserts what the checkpoints assert that were reached in its turn, and what must not happen in any turn; the last one also what
-/// the dialogue asserts of its last answer. What it asserts of the tool calls of all turns together is about no turn.
+/// A case asserts what the checkpoints assert that were reached in its turn, and what must not happen in any turn; the
+/// last one also what the dialogue asserts of its last answer. What it asserts of the tool calls of all turns together
+/// is about no turn.
 #[derive(Debug)]
 pub struct History {
     case: Case,

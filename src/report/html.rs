@@ -1,8 +1,8 @@
 //! A page for a browser: one file that needs nothing else, not even a script.
 //!
 //! The templates beside this file say how it looks; here is what they show. Each text is escaped by [`Escape`], and one
-//! that is very long is cut with a note: the JSON report has all of it. The page is well-formed XML too, so that a test can
-//! tell whether a text got out of its place.
+//! that is very long is cut with a note: the JSON report has all of it. The page is well-formed XML too, so that a test
+//! can tell whether a text got out of its place.
 
 mod case;
 mod text;

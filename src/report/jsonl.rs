@@ -2,10 +2,10 @@
 //!
 //! Keys beyond those of the framework: `suite`, `outcome`, `cause`, `blame`, `warning`, `warnings`, `messages` (what
 //! the case sends), `tool_calls`, `commentary`; `repeat` of the second and later repetitions; `attempts`,
-//! `earlier_attempts` and `flaky` of cases that were tried again; on an assertion
-//! `outcome`, `reason`, `hint` and `tokens`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`, `replies`, `votes` and `agreeing`,
-//! where a script was `score` and `console`. `status` is `failed` also where a case could not be judged, and `skipped`
-//! where its run was cancelled.
+//! `earlier_attempts` and `flaky` of cases that were tried again; on an assertion `outcome`, `reason`, `hint` and
+//! `tokens`; on a turn `reasoning`, what the simulator says of its input; where a validator was asked `score`,
+//! `replies`, `votes` and `agreeing`, where a script was `score` and `console`. `status` is `failed` also where a case
+//! could not be judged, and `skipped` where its run was cancelled.
 
 use std::borrow::Cow;
 

@@ -1,18 +1,19 @@
 //! `JUnit` XML, as CI systems read it: a test suite for each suite file, a test case for each case.
 //!
-//! Consumers know a test by its classname and name, and by nothing else: the one is the path of the suite, the other what people call
-//! the case, with a number behind it where that is not the only one in its suite (as it is of a case `a #2` beside the second repetition
-//! of a case `a`).
+//! Consumers know a test by its classname and name, and by nothing else: the one is the path of the suite, the other
+//! what people call the case, with a number behind it where that is not the only one in its suite (as it is of a case
+//! `a #2` beside the second repetition of a case `a`).
 //!
-//! A gate is a test of its own, as it decides about the run. An attempt after which a case was tried again stands with its test, as
-//! Surefire and Gradle write it: `flakyFailure` or `flakyError` if the last one passed, else `rerunFailure` or `rerunError`.
+//! A gate is a test of its own, as it decides about the run. An attempt after which a case was tried again stands with
+//! its test, as Surefire and Gradle write it: `flakyFailure` or `flakyError` if the last one passed, else
+//! `rerunFailure` or `rerunError`.
 //!
-//! What else there is to know stands in properties: of the suite who was tested, and under which labels; of a case its labels, cause and
-//! blame, what it cost, and its trace. A case that did not pass names the page of the run as its attachment, as GitLab and Jenkins read it,
-//! if there is one.
+//! What else there is to know stands in properties: of the suite who was tested, and under which labels; of a case its
+//! labels, cause and blame, what it cost, and its trace. A case that did not pass names the page of the run as its
+//! attachment, as GitLab and Jenkins read it, if there is one.
 //!
-//! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped by the
-//! library; what nobody would see of it, and what XML 1.0 cannot hold, is written as escapes here.
+//! What could not be judged is an `error`, what failed a `failure`, what was not run `skipped`. Hostile text is escaped
+//! by the library; what nobody would see of it, and what XML 1.0 cannot hold, is written as escapes here.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -32,8 +33,8 @@ use crate::verdict::{Attempt, Outcome};
 /// Longest line of a console that stands with a case, in characters.
 const MAX_LINE: usize = 4_000;
 
-/// The report. The library writes whole documents only, so it is given one for every part of ours, of which that part is taken:
-/// texts are escaped, so a tag is a tag.
+/// The report. The library writes whole documents only, so it is given one for every part of ours, of which that part
+/// is taken: texts are escaped, so a tag is a tag.
 #[derive(Debug, Default)]
 pub struct Junit {
     /// Names of the cases of the suite at hand.
@@ -46,7 +47,8 @@ impl Junit {
     /// Longest path of an attachment, in bytes.
     const MAX_ATTACHMENT: usize = 4_096;
 
-    /// One whose cases have an attachment if they did not pass: a file, by its path. A path that cannot be written is none.
+    /// One whose cases have an attachment if they did not pass: a file, by its path. A path that cannot be written is
+    /// none.
     #[must_use]
     pub fn with_attachment(path: &str) -> Self {
         let is_plain = !path.is_empty()

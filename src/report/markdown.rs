@@ -1,10 +1,10 @@
 //! Markdown for people who read a pull request: what did not pass first, and never more than a comment can hold.
 //!
-//! **Whatever an agent or a suite wrote stands in a code span, a fence, or an escaped `<code>`**, and nowhere else: only
-//! there can it open no markup and mention nobody. See `text`.
+//! **Whatever an agent or a suite wrote stands in a code span, a fence, or an escaped `<code>`**, and nowhere else:
+//! only there can it open no markup and mention nobody. See `text`.
 //!
-//! The room for the whole is shared out between the suites that have something to say; what is left goes to the cases that
-//! passed. What does not fit is counted, and the end says where it is.
+//! The room for the whole is shared out between the suites that have something to say; what is left goes to the cases
+//! that passed. What does not fit is counted, and the end says where it is.
 
 mod case;
 mod head;
@@ -26,8 +26,8 @@ const MAX_END: usize = 600;
 /// With less room than this a suite is only counted.
 const MIN_SUITE: usize = 800;
 
-/// The report. What it says about cases that did not pass depends on how many there are, so it is written at the end, from as
-/// much of each suite as could fit.
+/// The report. What it says about cases that did not pass depends on how many there are, so it is written at the end,
+/// from as much of each suite as could fit.
 #[derive(Debug, Default)]
 pub struct Markdown {
     suites: Vec<Section>,
@@ -51,7 +51,8 @@ impl Report for Markdown {
         let mut page = Page { text: head(outline, suites), most: MAX_REPORT - MAX_END };
         let mut left_out = LeftOut::default();
         let (told, quiet): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.has_news());
-        // Those with trouble first, for the room may not last; of them the small ones, so that the others get what they leave.
+        // Those with trouble first, for the room may not last; of them the small ones, so that the others get what they
+        // leave.
         let mut order: Vec<usize> = (0..told.len()).collect();
         order.sort_by_key(|at| (told[*at].bad() == 0, told[*at].bad()));
         let mut written = vec![String::new(); told.len()];

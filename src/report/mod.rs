@@ -1,7 +1,7 @@
 //! Reports: a run's log → bytes.
 //!
-//! A report is written while its log is read: [`outline`] says what stands where, a [`Report`] gives the text, and nothing but
-//! one case at a time is held whole.
+//! A report is written while its log is read: [`outline`] says what stands where, a [`Report`] gives the text, and
+//! nothing but one case at a time is held whole.
 //!
 //! Cases stand in the order of their files whatever order they ended in, and everything that an agent or a suite wrote
 //! is treated as hostile: see [`crate::text::printable`].
@@ -280,8 +280,8 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// A report in this format, of which nothing is written yet. `attachment`: path of a file that tells more of the cases that did not
-    /// pass, where a format names such.
+    /// A report in this format, of which nothing is written yet. `attachment`: path of a file that tells more of the
+    /// cases that did not pass, where a format names such.
     #[must_use]
     pub fn report(self, attachment: Option<&str>) -> Box<dyn Report> {
         match self {
@@ -334,7 +334,8 @@ impl Shown {
     }
 }
 
-/// The console summary of one suite of a run that is over, in the manner of its dialect. `input` is what its user calls it.
+/// The console summary of one suite of a run that is over, in the manner of its dialect. `input` is what its user calls
+/// it.
 #[must_use]
 pub fn summary(
     run: &Run,

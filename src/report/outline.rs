@@ -1,8 +1,8 @@
 //! What a report has to know before its first case: the run, and where its log holds what.
 //!
-//! A log is in the order in which things happened, a report in the order of the files. So the log is read twice: once for
-//! this outline, which keeps a few words of each case, and then event by event as the report gets on. Only one case at a
-//! time is held whole.
+//! A log is in the order in which things happened, a report in the order of the files. So the log is read twice: once
+//! for this outline, which keeps a few words of each case, and then event by event as the report gets on. Only one case
+//! at a time is held whole.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -161,8 +161,8 @@ pub fn gate(gate: &GateResult, look: Look) -> String {
     out
 }
 
-/// Repetitions in the JSON report. Chances are told for some `k`: of a case as far as it has executions that count, of all together as the
-/// mean over the `countedCases` of which something is known, as far as each of these has.
+/// Repetitions in the JSON report. Chances are told for some `k`: of a case as far as it has executions that count, of
+/// all together as the mean over the `countedCases` of which something is known, as far as each of these has.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Repeated<'a> {

@@ -1,7 +1,8 @@
-//! The shape of a result as JSON: what [`suite_result`](super::suite_result) writes and [`stored`](super::stored) reads, stated once.
+//! The shape of a result as JSON: what [`suite_result`](super::suite_result) writes and [`stored`](super::stored)
+//! reads, stated once.
 //!
-//! Each type is made of what a run says, with `of`, and gives it back, with `read`. Texts are borrowed when it is written, and owned when it
-//! was read.
+//! Each type is made of what a run says, with `of`, and gives it back, with `read`. Texts are borrowed when it is
+//! written, and owned when it was read.
 
 pub(super) mod assertion;
 pub(super) mod case;

@@ -1,7 +1,7 @@
 //! What happened in a case, step by step: what it sent, the calls of tools, the answer; of a dialogue turn by turn.
 //!
-//! The console, reports of text, `forgectl show`, and those that tell it while it happens tell the same steps and differ in how much of each
-//! they have room for.
+//! The console, reports of text, `forgectl show`, and those that tell it while it happens tell the same steps and
+//! differ in how much of each they have room for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -112,7 +112,8 @@ pub fn steps_of_log(result: &CaseResult, log: &[Arc<RunEvent>]) -> Vec<Step> {
     all_steps(result, Room::ALL, &mut Notes::of(log, !result.turns.is_empty()))
 }
 
-/// What the agent and the model behind it said between calls, in order: the turn, how many calls of it came before, and the step.
+/// What the agent and the model behind it said between calls, in order: the turn, how many calls of it came before, and
+/// the step.
 #[derive(Default)]
 struct Notes(VecDeque<(u32, usize, Step)>);
 

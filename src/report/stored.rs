@@ -1,7 +1,7 @@
 //! A result as JSON → the run that it is of, so that every other report can be made from it.
 //!
-//! What a result does not hold is not there: what was asked for beside the cases, and the votes of single validators on earlier attempts.
-//! Everything that stands in a result stands in the next one that is made from it.
+//! What a result does not hold is not there: what was asked for beside the cases, and the votes of single validators on
+//! earlier attempts. Everything that stands in a result stands in the next one that is made from it.
 
 use std::sync::Arc;
 

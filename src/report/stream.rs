@@ -1,7 +1,8 @@
 //! What happens in a run as lines of JSON for programs: `forgectl run --json`.
 //!
-//! Each line is an object whose `type` says what it is about, with keys in `snake_case`: `run` first, then `started`, `attempt`, `case` and
-//! `warning` in the order in which things happen, and `summary` last. A `case` has the keys of a line of a `.jsonl` result.
+//! Each line is an object whose `type` says what it is about, with keys in `snake_case`: `run` first, then `started`,
+//! `attempt`, `case` and `warning` in the order in which things happen, and `summary` last. A `case` has the keys of a
+//! line of a `.jsonl` result.
 
 use serde::Serialize;
 

@@ -1,12 +1,17 @@
 //! The `EvalSuiteResult` of the Eval Runner Contract as JSON, written case by case.
 //!
 //! Keys beyond those of the contract: on a suite and its cases `stale`; on a suite `suite` (its path, which is its name
-//! in everything that knows suites), `warnings`, `agentId` (the name under which the agent was asked for),
-//! `agent` (what it says about itself), `partial` (only some cases were selected), `labels` of the run, `finishedAt`, `traceParent` and `traceTemplate` (what it hangs below in somebody's trace, and what links to traces are made of), `newCases`, `vanishedCases`, `notJudged` (passed then, and has no verdict now), `baselineDifferences` (what else was not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k, stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as asked);
-//! on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`, `blame`,
-//! `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions`, `messages` (what
-//! it sends), `usage`, `toolCalls`, `response`,
-//! `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it could not be judged, but not where it was not run.
+//! in everything that knows suites), `warnings`, `agentId` (the name under which the agent was asked for), `agent`
+//! (what it says about itself), `partial` (only some cases were selected), `labels` of the run, `finishedAt`,
+//! `traceParent` and `traceTemplate` (what it hangs below in somebody's trace, and what links to traces are made of),
+//! `newCases`, `vanishedCases`, `notJudged` (passed then, and has no verdict now), `baselineDifferences` (what else was
+//! not the same then), `exitCode`, `repeats` (what `--runs` says about the agent: rates, intervals, pass@k, pass^k,
+//! stability) and `gate` (of the whole run); in its summary `flaky`, `errored`, `notRun` and `skipped` (left out as
+//! asked); on a case `difficulty`, `bugRef`, `createdAt` and `tags` as the file has them, and `outcome`, `cause`,
+//! `blame`, `assertion`, `warning`, `warnings`, `attempts`, `earlierAttempts`, `flaky`, `repeat`, `assertions`,
+//! `messages` (what it sends), `usage`, `toolCalls`, `response`, `totalTurns`, `traceId`, `spanId`, `traceUrl`, and of
+//! a dialogue `turns` and `checkpoints`. `passed` is false, and a case counts as failed in the summary, also where it
+//! could not be judged, but not where it was not run.
 
 use super::outline::{Outline, Position};
 use super::repeats::Repeated;

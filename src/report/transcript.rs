@@ -13,8 +13,8 @@ use crate::event::RunEvent;
 use crate::text::{printable, printable_lines};
 use crate::verdict::{AssertionResult, Blame, Cause, CheckpointResult, Outcome};
 
-/// The transcript of a case, with a line break at its end. `log`: the events of its attempt, as far as they are known; `turn`: only
-/// what happened in that one.
+/// The transcript of a case, with a line break at its end. `log`: the events of its attempt, as far as they are known;
+/// `turn`: only what happened in that one.
 #[must_use]
 pub fn transcript(verdict: Verdict<'_>, log: &[Arc<RunEvent>], turn: Option<u32>, look: Look) -> String {
     let mut out = String::new();

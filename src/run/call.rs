@@ -1,8 +1,9 @@
 //! One call of an agent in a run: its deadline, the stubs that answer its tool calls, and what the log holds of it.
 //!
 //! The deadline is the daemon's: when it passes, or the run is cancelled, the verdict is there at once and the case's
-//! slot is free. The agent still gets a cancel frame and its grace, in a task of its own ([`crate::peer::call::Farewells`]), before
-//! the stream is reset. How a call is opened, heard and left is in [`crate::peer::call`].
+//! slot is free. The agent still gets a cancel frame and its grace, in a task of its own
+//! ([`crate::peer::call::Farewells`]), before the stream is reset. How a call is opened, heard and left is in
+//! [`crate::peer::call`].
 
 use jiff::Timestamp;
 use tokio::time::Instant;

@@ -17,8 +17,8 @@ pub enum Spot {
     Checkpoint(String),
 }
 
-/// The line of a spot in the text of a file, of a case that starts on `line`. What is not found there stands where the case does: the file
-/// may have been changed meanwhile, or be written in a way that only the reader of suites knows.
+/// The line of a spot in the text of a file, of a case that starts on `line`. What is not found there stands where the
+/// case does: the file may have been changed meanwhile, or be written in a way that only the reader of suites knows.
 #[must_use]
 pub fn line_of(text: &str, dialect: Dialect, id: &str, line: u32, spot: &Spot) -> u32 {
     let found = match dialect {

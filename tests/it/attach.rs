@@ -334,8 +334,8 @@ async fn rules_that_an_agent_bends_are_shown() {
     serving.abort();
 }
 
-/// What is in a script ends calls of an attached agent as it ends those of one that is dialled, and the agent is back at
-/// once. What comes and goes is counted.
+/// What is in a script ends calls of an attached agent as it ends those of one that is dialled, and the agent is back
+/// at once. What comes and goes is counted.
 #[test]
 fn streams_that_scripts_drop() {
     let place = Place::new();

@@ -1,8 +1,9 @@
 //! Runs the scenarios with real processes: `cargo test --test it scenarios`.
 //!
 //! `FORGE_ATTACH=1` has the agent dial the daemon in `every_scenario`, too, which otherwise only
-//! `every_scenario_with_an_attached_agent` does. `FORGE_CASES_DIR` names another folder than `tests/cases`. `tests/known_gaps.txt` lists the scenarios that do not
-//! pass yet; see [`super::support::tally`]. They run one after the other, because some of them measure time.
+//! `every_scenario_with_an_attached_agent` does. `FORGE_CASES_DIR` names another folder than `tests/cases`.
+//! `tests/known_gaps.txt` lists the scenarios that do not pass yet; see [`super::support::tally`]. They run one after
+//! the other, because some of them measure time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -89,7 +89,8 @@ fn the_daemon_of_the_project() {
     assert_eq!(place.run(&["status"]).code, Some(0));
     let free = place.run(&["run", "--daemon-free"]);
     assert!(free.code == Some(1) && free.stderr.contains("no daemon given"), "{}{}", free.stdout, free.stderr);
-    // `local` is the address where `forge-daemon` listens when nothing is said; nobody else may listen there while the tests run.
+    // `local` is the address where `forge-daemon` listens when nothing is said; nobody else may listen there while the
+    // tests run.
     let local = place.run(&["status", "--daemon", "local"]);
     let said = format!("{}{}", local.stdout, local.stderr);
     assert!(said.contains("http://127.0.0.1:7460"), "{said}");

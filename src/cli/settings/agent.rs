@@ -56,8 +56,9 @@ struct SettingsPlace<'a> {
     id: &'a str,
 }
 
-/// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the project. In place of an
-/// address there may be an object with all that is to be said of an agent. Those that are typed win.
+/// `"agents": {"expense.user": "grpc://127.0.0.1:50053"}`: what `--agent` says for a run, for all runs of the
+/// project. In place of an address there may be an object with all that is to be said of an agent. Those that are typed
+/// win.
 ///
 /// # Errors
 /// What is wrong with an agent, with file, line and name.

@@ -71,7 +71,8 @@ pub(super) fn head(outline: &Outline, suites: &[Section]) -> String {
         );
         for Section { info, totals, .. } in suites.iter().take(MAX_ITEMS) {
             let mark = match totals.passed + totals.skipped == totals.total {
-                // A tick says that all is well, which it is not for the run as a whole; a gate is no matter of single cases.
+                // A tick says that all is well, which it is not for the run as a whole; a gate is no matter of single
+                // cases.
                 _ if run.gate.is_some() => "",
                 true if run.exit_code() == 3 => "",
                 true => "✅",

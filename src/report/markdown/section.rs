@@ -24,8 +24,8 @@ const MAX_OPEN: usize = 3;
 pub(super) struct Section {
     pub(super) info: SuiteInfo,
     pub(super) totals: Totals,
-    /// Cases that did not pass and were not left out as asked, in the order in which they are told: those that passed before
-    /// first, and what was not run last.
+    /// Cases that did not pass and were not left out as asked, in the order in which they are told: those that passed
+    /// before first, and what was not run last.
     bad: [Bad; 4],
     /// Rows of the others.
     others: Kept,

@@ -48,8 +48,8 @@ impl Registry {
     /// it is read in processes that may die of it.
     ///
     /// # Errors
-    /// When the file itself is missing or no registry. What is wrong with single tools, or with files that a barrel names,
-    /// is among the findings.
+    /// When the file itself is missing or no registry. What is wrong with single tools, or with files that a barrel
+    /// names, is among the findings.
     pub fn read(path: &str, look_up: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<(Self, Vec<Finding>), SuiteErrors> {
         let fail = |line: u32, message: String, hint: Option<&str>| {
             let hint = hint.map(str::to_owned);
