@@ -69,7 +69,8 @@ pub(super) async fn run(daemon: Option<String>, args: RunArgs) -> Result<Exit, C
     done
 }
 
-/// Tells of settings that are wrong whoever is told of a run. `typed`: the arguments without them.
+/// Tells the programs that are told of a run (on stdout, and GitHub) that settings are wrong. `typed`: the arguments
+/// without settings.
 pub(super) fn tell_of_settings(error: &CliError, typed: &RunArgs) -> Result<(), CliError> {
     tell_programs(error, typed.json, tells_github(typed))
 }
@@ -363,7 +364,7 @@ async fn run_on(
                 .tell();
             Ok(())
         }
-        // Whoever read stdout has enough of it, and what the run came to is what it came to.
+        // The reader of stdout has closed it, and the result of the run stays what it is.
         Err(error) if error.exit == Exit::Passed => Ok(()),
         written => written,
     };

@@ -66,8 +66,8 @@ pub(super) enum RunsCommand {
         #[arg(value_name = "RUN")]
         run_id: String,
 
-        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`; or - for
-        /// stdout; may be given several times
+        /// File to write, whose ending says the format: .json, .jsonl, .xml, .md or .html; or a folder, as for `run`;
+        /// or - for stdout; may be given several times
         #[arg(short, long, value_name = "FILE", required_unless_present = "otlp_file")]
         output: Vec<PathBuf>,
 

@@ -364,7 +364,7 @@ impl Shared {
     }
 
     fn tell(&self, frame: attach_request::Frame) {
-        // When the stream is gone, whoever reads it knows.
+        // When the stream is gone, its reader knows.
         let _ = self.frames.send(AttachRequest { frame: Some(frame) });
     }
 

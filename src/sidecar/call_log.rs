@@ -1,8 +1,8 @@
 //! The call log: a JSON line when a call starts, when it is asked to stop, and when it ends.
 //!
 //! This is what the agent saw, for tests and for people who doubt the daemon. Lines are written at once and with one
-//! system call each, so that whoever has the answer of a call also finds its lines, and several readers and writers
-//! never see half a line. Writing is not asynchronous: a line is short, and the order matters more.
+//! system call each, so that a reader that has the answer of a call also finds its lines, and several readers and
+//! writers never see half a line. Writing is not asynchronous: a line is short, and the order matters more.
 
 use std::fs::File;
 use std::io::{self, Write as _};

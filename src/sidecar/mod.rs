@@ -560,7 +560,7 @@ impl Listen {
                     let _ = writeln!(io::stderr(), "forge-sidecar: {}", crate::text::printable(&line));
                 }
             };
-            // Apart, so that whoever only listens is small.
+            // Boxed, so that the future of a sidecar that only listens is small.
             Box::pin(attach::attach(daemon, &self.ids, false, agent, leaving.clone(), tell)).await?;
             shutdown.cancel();
             std::future::pending().await
@@ -573,7 +573,7 @@ impl Listen {
     }
 }
 
-/// A line on stdout. Whoever started us may not want to read it.
+/// A line on stdout. The program that started the sidecar may not read it.
 fn say(line: &str) {
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

@@ -1,9 +1,9 @@
 //! The accept loop: listens, leaves when a script says so, comes back on the same port.
 //!
-//! The order in leaving is what a `restart` is about. Before the call that asked for it may end, the listener is
-//! closed and every peer has its GOAWAY, so a client that has seen the call end and sends the next one cannot reach
-//! the old process any more. The port stays reserved meanwhile by a socket that is bound and does not listen: whoever
-//! dials is refused, and nobody else can take the port away.
+//! The order in leaving is what a `restart` is about. Before the call that asked for it may end, the listener is closed
+//! and every peer has its GOAWAY, so a client that has seen the call end and sends the next one cannot reach the old
+//! process any more. The port stays reserved meanwhile by a socket that is bound and does not listen: a client that
+//! dials is refused, and no other program can take the port away.
 
 use std::io;
 use std::net::SocketAddr;
@@ -181,7 +181,7 @@ impl Doors {
 
     /// Closes the listener and tells all peers.
     async fn leave(&mut self, listener: TcpListener, address: SocketAddr, back_after: Option<Duration>) -> State {
-        // Whoever has been let in by the kernel already would be thrown out without a word.
+        // A client that the kernel has let in already would be thrown out without a word.
         while let Some(Ok((io, _))) = listener.accept().now_or_never() {
             self.admit(io);
         }

@@ -2,8 +2,8 @@
 //! and ends each turn exactly once. What the agent is stands in an [`Agent`].
 //!
 //! A call is one future that the response stream itself drives: whoever resets the stream drops the future, and with it
-//! the work. `accepted` goes out with the first event. Before that the way to the agent may turn out to be broken, and a
-//! call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the agent's.
+//! the work. `accepted` goes out with the first event. Before that the way to the agent may turn out to be broken, and
+//! a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the agent's.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -146,7 +146,7 @@ pub(super) async fn serve(listener: TcpListener, agent: Agent, shutdown: Cancell
     };
     tokio::select! {
         served = served => Ok(served?),
-        // Whoever keeps its connection open is not waited for.
+        // A client that keeps its connection open is not waited for.
         () = closed => Ok(()),
     }
 }

@@ -70,7 +70,7 @@ struct Reported {
     id: String,
     name: String,
     is_open: bool,
-    /// Whoever waits for the daemon's result.
+    /// The task that waits for the daemon's result.
     waits: Option<oneshot::Sender<ToolResult>>,
 }
 

@@ -27,8 +27,8 @@ impl Answered {
         self.answers.insert((case.suite.to_string(), case.case_id.to_string()), answer);
     }
 
-    /// Writes the files. The answers of cases that were not run, or did not pass, stay as they are; those of cases that are
-    /// gone go.
+    /// Writes the files. The answers of cases that were not run, or did not pass, stay as they are; those of cases that
+    /// are gone go.
     ///
     /// # Errors
     /// When a file cannot be written.

@@ -1,7 +1,7 @@
 //! `--fail-on`: which verdicts make the exit code 1.
 //!
-//! It is about exit code 1 alone, which says that the agent was judged and did not do. What could not be run or judged, and that nothing
-//! was selected, keep their codes: nobody knows what they would have come to.
+//! It is about exit code 1 alone, which says that the agent was judged and did not do. What could not be run or judged,
+//! and that nothing was selected, keep their codes: nobody knows what they would have come to.
 
 use crate::cli::lines::Lines;
 use crate::cli::{CliError, Exit};

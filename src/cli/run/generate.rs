@@ -1,4 +1,5 @@
-//! Cases from generators: asked for through the daemon, which reaches agents that a laptop may not, and packed like a file.
+//! Cases from generators: asked for through the daemon, which reaches agents that a laptop may not, and packed like a
+//! file.
 
 use std::time::Duration;
 

@@ -20,7 +20,8 @@ use crate::report::github::{Annotation, Annotations, Counts, trouble};
 use crate::suite::spot::{Spot, line_of};
 use crate::suite::{Dialect, Suite};
 
-/// Most bytes of the summary of a step, everything that is in it already included: of a longer one GitHub takes nothing.
+/// Most bytes of the summary of a step, everything that is in it already included: of a longer one GitHub takes
+/// nothing.
 const MAX_SUMMARY: u64 = 1 << 20;
 /// Largest file that is read again to find the line of an assertion.
 const MAX_FILE: u64 = 16 << 20;

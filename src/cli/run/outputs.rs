@@ -255,8 +255,8 @@ fn artifact(run_id: &str, format: &str, suite: &str) -> pb::FetchArtifactRequest
     pb::FetchArtifactRequest { run_id, format, suite, attachment: String::new() }
 }
 
-/// The page among the files that are written, as whoever reads the others finds it: from the folder of the project, where GitLab names that.
-/// Empty: there is none.
+/// The page among the files that are written, as the reader of the others finds it: from the folder of the project,
+/// where GitLab names that. Empty: there is none.
 fn page(outputs: &[PathBuf]) -> String {
     let Some(page) = outputs.iter().find(|output| format_of(output) == Some(Format::Html)) else {
         return String::new();

@@ -36,7 +36,8 @@ impl Earlier {
     }
 }
 
-/// The cases of `suites` that did not pass in an earlier run, by suite path and id: of each suite those of its own result.
+/// The cases of `suites` that did not pass in an earlier run, by suite path and id: of each suite those of its own
+/// result.
 pub(super) async fn not_passed(
     client: &Client,
     run: &str,

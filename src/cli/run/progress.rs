@@ -30,7 +30,7 @@ enum How {
 }
 
 impl<'a> Progress<'a> {
-    /// Progress of a run of so many cases.
+    /// Progress of a run of `cases` cases.
     pub(super) fn new(cases: u32, quiet: bool, verbose: Option<Verbose<'a>>) -> Self {
         let how = if quiet {
             How::Silent

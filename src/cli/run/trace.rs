@@ -3,8 +3,8 @@
 use crate::cli::note;
 use crate::trace::{TraceHeaders, TraceParent};
 
-/// The place in a trace that `TRACEPARENT`, `TRACESTATE` and `BAGGAGE` name, as CI systems set them. What cannot be read is
-/// nobody's reason not to run, and is told.
+/// The place in a trace that `TRACEPARENT`, `TRACESTATE` and `BAGGAGE` name, as CI systems set them. What cannot be
+/// read is nobody's reason not to run, and is told.
 pub(super) fn from_environment(quiet: bool) -> Option<TraceParent> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let headers = TraceHeaders {

@@ -1,7 +1,7 @@
 //! What happens in cases, as it happens: `-v`.
 //!
-//! What a case sends, the tool calls, the answer; of a dialogue, and of a script test, turn by turn. Each line begins with its case,
-//! because cases that run side by side tell their stories side by side.
+//! What a case sends, the tool calls, the answer; of a dialogue, and of a script test, turn by turn. Each line begins
+//! with its case, because cases that run side by side tell their stories side by side.
 
 use std::collections::HashMap;
 

@@ -101,7 +101,7 @@ impl Hub {
             }
         }
         let session = Arc::new(Session::new(who, theirs, frames.clone(), Arc::clone(&self.freed)));
-        // Before anybody can call it. Whoever has gone needs no welcome.
+        // Before anybody can call it. An agent that has gone needs no welcome.
         let _ = frames.send(welcome(&session));
         inner.sessions.push(Arc::clone(&session));
         drop(inner);
@@ -141,8 +141,8 @@ impl Hub {
         self.lock().lost.get(name).cloned()
     }
 
-    /// How many processes serve each agent now, of at most so many; and how many others there are. Names for one run are
-    /// among those.
+    /// How many processes serve each agent now, of at most `most` agents; and how many others there are. Names for one
+    /// run are among those.
     #[must_use]
     pub fn counts(&self, most: usize) -> (BTreeMap<String, u64>, u64) {
         let (mut counts, mut others) = (BTreeMap::<String, u64>::new(), 0);
@@ -226,7 +226,7 @@ impl Hub {
     }
 
     /// Takes a place for a call at the instance with the most free slots, as soon as there is one; `None`: nobody
-    /// serves the agent. Waits without end: whoever calls keeps the time.
+    /// serves the agent. Waits without end: the caller sets the deadline.
     pub(super) async fn reserve(&self, name: &str, kind: Kind) -> Option<Slot> {
         loop {
             let freed = self.freed.notified();

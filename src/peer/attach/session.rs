@@ -430,7 +430,7 @@ impl Session {
     }
 
     fn tell(&self, frame: attach_response::Frame) {
-        // Whoever has gone needs no frames; the reader learns it from the stream.
+        // An agent that has gone needs no frames; the reader of the stream learns that it has.
         let _ = self.frames.send(Ok(AttachResponse { frame: Some(frame) }));
     }
 

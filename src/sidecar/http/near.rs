@@ -95,7 +95,7 @@ impl Fields {
     /// several tool calls the first one of its kind is told.
     pub(super) fn near(&self, body: &[u8]) -> Vec<String> {
         let Ok(document) = serde_json::from_slice::<&RawValue>(body) else { return Vec::new() };
-        // Whoever wraps the answer wraps its tool calls with it.
+        // An endpoint that wraps the answer wraps its tool calls with it.
         let wrapped: Vec<FieldPath> = TOOL_CALLS.near.iter().filter_map(|near| self.response.beside(near)).collect();
         let mut found: Vec<String> = [(&self.response, RESPONSE, &[][..]), (&self.tool_calls, TOOL_CALLS, &*wrapped)]
             .into_iter()

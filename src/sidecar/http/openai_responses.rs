@@ -16,7 +16,7 @@ use crate::sidecar::attachments::{Attachments, FileAt};
 use crate::wire::agent as pb;
 use crate::wire::agent::FinishReason;
 
-/// Tools that are run by whoever called the API.
+/// Tools that the caller of the API runs.
 const OF_CALLER: &[&str] =
     &["function_call", "custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
 

@@ -313,7 +313,7 @@ impl<'a> Part<'a> {
 impl<'a> File<'a> {
     fn of(blob: &'a pb::Blob, attachments: &Attachments) -> Result<Self, String> {
         let name = blob.name.as_str();
-        // Of what has `*` for a format only the sort is known, in the word of whoever wrote the case.
+        // An attachment whose format is `*` has only a sort, as the author of the case wrote it.
         let (sort, media_type) = match blob.media_type.split_once('/') {
             Some((sort, "*")) => (sort, ""),
             Some((sort @ ("image" | "audio" | "video"), _)) => (sort, blob.media_type.as_str()),

@@ -100,7 +100,7 @@ async fn a_restarted_agent_is_called_only_when_it_is_back() {
     assert_eq!((code(&end), answer(finished(&events))), (Code::Ok, "one"));
     // The call has not waited for the agent to come back: nobody is there.
     assert!(tokio::net::TcpStream::connect(agent.address).await.is_err());
-    // Both connections know that they must not be used: whoever sends at once is refused, or waits.
+    // Both connections know that they must not be used: a client that sends at once is refused, or waits.
     for client in [&client, &other] {
         assert_eq!(deltas(&retried(client, "next").await), "fine");
     }
