@@ -63,7 +63,7 @@ impl Program {
         Self { command, environment }
     }
 
-    /// A command of a shell, which sees all of our environment: whoever writes it here starts it like any other.
+    /// A command of a shell, which sees all of our environment: the user who writes it here starts it like any other.
     pub(super) fn of_shell(command: &str) -> Self {
         Self::new(["sh", "-c", command].map(OsString::from).into(), None)
     }

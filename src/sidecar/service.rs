@@ -1,9 +1,10 @@
 //! `AgentEndpoint` for an agent that this process stands in for: admits calls, hears the daemon while the agent works,
 //! and ends each turn exactly once. What the agent is stands in an [`Agent`].
 //!
-//! A call is one future that the response stream itself drives: whoever resets the stream drops the future, and with it
-//! the work. `accepted` goes out with the first event. Before that the way to the agent may turn out to be broken, and
-//! a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the agent's.
+//! A call is one future that the response stream itself drives: a client that resets the stream drops the future, and
+//! with it the work. `accepted` goes out with the first event. Before that the way to the agent may turn out to be
+//! broken, and a call that cannot be delivered ends with UNAVAILABLE, which is the network's trouble and not the
+//! agent's.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
