@@ -157,7 +157,7 @@ pub struct Exec {
     /// The process waits for the result of each tool call that it announces, so that suites can stub its tools
     #[arg(long, requires = "lines")]
     pub stubs: bool,
-    /// Name of a variable of the environment that the command sees; without any, it sees PATH alone
+    /// Name of a variable of the environment that the command sees; PATH, HOME, LANG, TMPDIR and TZ it always sees
     #[arg(long = "env", value_name = "NAME", conflicts_with = "inherit_env")]
     pub env: Vec<String>,
     /// The command sees the whole environment
@@ -194,12 +194,14 @@ and says, with the id of the turn,
   {"id": "7", "toolCall": {"id": "a", "name": "...", "params": {...},
                            "result"?: ..., "error"?: "...", "durationMs"?}}
       a tool call; in "live" with what came of it
+  {"id": "7", "log": "..."}
+      a line for people who debug the agent
   {"id": "7", "response": "...", "toolCalls"?: [...]}
       the answer, which ends the turn
   {"id": "7", "error": "..."}
       the turn failed
 
-A line that is none of these ends the process. A process that ended is started
+A line that is no JSON object with an id ends the process. A process that ended is started
 again with the next turn."#;
 
 /// The arguments of `forge-sidecar openai`.

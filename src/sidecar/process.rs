@@ -6,10 +6,11 @@
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::turn::MAX_TEXT_BYTES;
 use crate::text::{clip, printable};
@@ -18,6 +19,8 @@ use crate::text::{clip, printable};
 const MAX_LINE: u64 = 4 << 10;
 /// Characters of such a line that are shown.
 const SHOWN_CHARS: usize = 500;
+/// Time for a process that says nothing more to end, and for its last words.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Variables without which few programs start.
 const BARE: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "TZ"];
 
@@ -42,14 +45,38 @@ pub(super) enum NoOutput {
     Pipe { program: String, why: io::Error },
 }
 
-/// The processes of a question, ended when it is over.
-struct Group {
+/// A process and what it started, killed when this is dropped.
+pub(super) struct Group {
     child: Child,
     id: Option<Pid>,
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
+impl Group {
+    /// Its stdin and stdout, once.
+    pub(super) fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
+    }
+
+    /// Hands on what it writes to stderr, and gives the last line of that.
+    pub(super) fn hear(&mut self) -> impl Future<Output = String> + use<> {
+        let stderr = self.child.stderr.take();
+        async { if let Some(stderr) = stderr { last_line(stderr).await } else { String::new() } }
+    }
+
+    /// How it ended; one that has closed its stdout and goes on is killed.
+    pub(super) async fn ending(&mut self, heard: impl Future<Output = String>) -> String {
+        let status = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
+        self.kill();
+        let said = tokio::time::timeout(LAST_WORDS, heard).await.unwrap_or_default();
+        let said = if said.is_empty() { said } else { format!(": {said}") };
+        match status {
+            Ok(Ok(status)) => format!("ended with {status}{said}"),
+            Ok(Err(why)) => format!("ended, nobody knows how: {why}{said}"),
+            Err(_) => format!("closed its stdout and went on{said}"),
+        }
+    }
+
+    fn kill(&self) {
         if let Some(id) = self.id {
             // What has ended by itself may have left others behind.
             let _ = kill_process_group(id, Signal::KILL);
@@ -57,9 +84,15 @@ impl Drop for Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 impl Program {
     /// A program with its arguments, which sees the bare environment and these variables, or all of it.
-    fn new(command: Vec<OsString>, environment: Option<Vec<String>>) -> Self {
+    pub(super) fn new(command: Vec<OsString>, environment: Option<Vec<String>>) -> Self {
         Self { command, environment }
     }
 
@@ -69,7 +102,7 @@ impl Program {
     }
 
     /// What people call it.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self.command.as_slice() {
             [shell, _, command] if shell == "sh" => clip(&command.to_string_lossy(), 60),
             [program, ..] => program.to_string_lossy().into_owned(),
@@ -77,7 +110,8 @@ impl Program {
         }
     }
 
-    fn start(&self) -> Result<Group, NoOutput> {
+    /// Starts it, with pipes to its three streams.
+    pub(super) fn start(&self) -> Result<Group, NoOutput> {
         let cannot_start = |why| NoOutput::Start { program: self.name(), why };
         let (program, arguments) =
             self.command.split_first().ok_or_else(|| cannot_start(io::ErrorKind::InvalidInput.into()))?;
@@ -99,7 +133,8 @@ impl Program {
         let mut group = self.start()?;
         started.await;
         let pipe = |why| NoOutput::Pipe { program: self.name(), why };
-        let (stdin, stdout, stderr) = (group.child.stdin.take(), group.child.stdout.take(), group.child.stderr.take());
+        let listen = group.hear();
+        let (stdin, stdout) = group.pipes().unzip();
         let write = async {
             if let Some(mut stdin) = stdin {
                 // Who does not read what it is asked may answer all the same.
@@ -115,7 +150,6 @@ impl Program {
             }
             if output.len() > MAX_TEXT_BYTES { Err(NoOutput::TooLarge { program: self.name() }) } else { Ok(output) }
         };
-        let listen = async { if let Some(stderr) = stderr { last_line(stderr).await } else { String::new() } };
         let mut answer = std::pin::pin!(async { tokio::join!(write, read).1 });
         let mut listen = std::pin::pin!(listen);
         let mut said = None;
@@ -130,9 +164,7 @@ impl Program {
             return Ok(output);
         }
         // Nobody of its group writes any more once it is killed.
-        if let Some(id) = group.id {
-            let _ = kill_process_group(id, Signal::KILL);
-        }
+        group.kill();
         let said = match said {
             Some(said) => said,
             None => listen.await,

@@ -48,7 +48,7 @@ fn a_process_for_each_turn() {
         ("echo '{\"response\": '", "failed", "not JSON"),
         ("echo '{\"answer\": \"hello\"}'", "failed", "without the field response"),
         ("printf '\\377\\376'", "failed", "no UTF-8"),
-        ("head -c 99000000 /dev/zero", "failed", "said more than"),
+        ("head -c 99000000 /dev/zero", "failed", "wrote more than"),
     ];
     for (script, outcome, reason) in table {
         let place = Place::new();
@@ -100,6 +100,7 @@ for line in sys.stdin:
         if asked == "fail":
             say(id=turn, error="the model is gone")
         if asked == "greet":
+            say(id=turn, log="a greeting")
             say(id=turn, text="hel")
             say(id=turn, response="hello")
         if asked == "look" and line["toolMode"] == "live":

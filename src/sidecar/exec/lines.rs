@@ -1,8 +1,8 @@
 //! One process for all turns: a line of JSON for each turn, and lines of JSON back.
 //!
-//! To it: `{"id": TURN, "toolMode": "live", "message": …}`, `{"id": TURN, "toolResult": {"id": CALL, "result": …}}` and
-//! `{"id": TURN, "cancel": true}`. From it, each with the id of its turn: `text`, a piece of the answer; `toolCall`;
-//! `error`; and `response`, which is the last.
+//! To it: `{"id": TURN, "toolMode": "live", "message": …}`, `{"id": TURN, "toolResult": {"id": CALL, "result": …}}`
+//! and `{"id": TURN, "cancel": true}`. From it, each with the id of its turn: `text`, a piece of the answer; `toolCall`;
+//! `log`; `error`; and `response`, which is the last.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,16 +15,16 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
-use super::process::{Process, Program, next_line};
 use super::{gone, question};
 use crate::sidecar::http::plain;
+use crate::sidecar::process::{Group, Program};
 use crate::sidecar::turn::{Answer, End, MAX_TEXT_BYTES, Turn, Wanted};
 use crate::text::{clip, printable};
 use crate::wire::agent::tool_call_finished::Outcome;
@@ -96,6 +96,7 @@ struct Line<'a> {
     #[serde(borrow)]
     tool_call: Option<CallLine<'a>>,
     error: Option<String>,
+    log: Option<String>,
     #[serde(borrow)]
     response: Option<&'a RawValue>,
 }
@@ -140,10 +141,8 @@ impl Lines {
             }
             tokio::time::sleep_until(starts.not_before).await;
             starts.begun = Instant::now();
-            let name = self.program.name();
-            let started = self.program.start();
-            let started = started.map_err(|error| End::Broken(gone(&format!("{name} cannot be started: {error}"))))?;
-            starts.running = Some(Running::of(name.to_owned(), started));
+            let group = self.program.start().map_err(|why| End::Broken(gone(&why.to_string())))?;
+            starts.running = Running::of(self.program.name(), group);
         }
         let Some(Running { stdin, open, .. }) = &starts.running else {
             return Err(End::Broken(gone("the command was not started")));
@@ -151,33 +150,39 @@ impl Lines {
         let id = self.next_turn.fetch_add(1, Ordering::Relaxed).to_string();
         let (sender, lines) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        open.lock().turns.insert(id.clone(), Inbox { lines: sender, waiting: Arc::clone(&waiting) });
+        {
+            let mut open = open.lock();
+            if let Some(why) = &open.ended {
+                return Err(End::failed(Code::Internal, "COMMAND_FAILED", why.clone()));
+            }
+            open.turns.insert(id.clone(), Inbox { lines: sender, waiting: Arc::clone(&waiting) });
+        }
         Ok(Talk { id, stdin: stdin.clone(), open: Arc::clone(open), lines, waiting, is_over: false })
     }
 }
 
 impl Running {
-    fn of(name: String, (mut process, stdin, stdout): (Process, ChildStdin, ChildStdout)) -> Self {
+    /// Speaks with a process until it says no more; `None`: it has no pipes.
+    fn of(name: String, mut group: Group) -> Option<Self> {
+        let (stdin, stdout) = group.pipes()?;
         let (sender, unread) = mpsc::channel(UNREAD_LINES);
         let open: Arc<Mutex<Open>> = Arc::default();
         let turns = Arc::clone(&open);
         let task = tokio::spawn(async move {
+            let mut heard = AbortOnDropHandle::new(tokio::spawn(group.hear()));
             let why = tokio::select! {
                 why = hear(stdout, &turns) => why,
                 never = write(stdin, unread) => match never {},
             };
             let why = match why {
                 Some(why) => why,
-                None => match process.wait().await {
-                    Ok(status) => process.ending(status).await,
-                    Err(error) => format!("its end is not known: {error}"),
-                },
+                None => group.ending(async { (&mut heard).await.unwrap_or_default() }).await,
             };
             let mut open = turns.lock();
-            open.ended = Some(format!("{name}: {why}"));
+            open.ended = Some(format!("{name} {why}"));
             open.turns.clear();
         });
-        Self { stdin: sender, open, _task: AbortOnDropHandle::new(task) }
+        Some(Self { stdin: sender, open, _task: AbortOnDropHandle::new(task) })
     }
 }
 
@@ -193,29 +198,48 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) -> std
 async fn hear(stdout: ChildStdout, open: &Mutex<Open>) -> Option<String> {
     let mut stdout = BufReader::new(stdout);
     loop {
-        let line = match next_line(&mut stdout, MAX_TEXT_BYTES, false).await {
+        let line = match next_line(&mut stdout).await {
             Ok(Some(line)) => line,
             Ok(None) => return None,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Some(format!("it said a line of more than {MAX_TEXT_BYTES} bytes"));
+                return Some(format!("said a line of more than {MAX_TEXT_BYTES} bytes"));
             }
-            Err(error) => return Some(format!("what it says cannot be read: {error}")),
+            Err(error) => return Some(format!("cannot be heard: {error}")),
         };
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let Ok(Of { id }) = serde_json::from_slice(&line) else {
             let beginning = clip(&printable(&String::from_utf8_lossy(&line)), SHOWN);
-            return Some(format!("it said a line that is no JSON object with the id of a turn: {beginning}"));
+            return Some(format!("said a line that is no JSON object with the id of a turn: {beginning}"));
         };
         let mut open = open.lock();
         // What comes late for a turn that is over is nobody's.
         let Some(inbox) = open.turns.get(&id) else { continue };
-        let bytes = line.len();
+        let bytes = cost(&line);
         if inbox.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > UNREPORTED || inbox.lines.send(line).is_err() {
             open.turns.remove(&id);
         }
     }
+}
+
+/// What a line takes while it waits, about.
+const fn cost(line: &[u8]) -> usize {
+    line.len() + size_of::<Vec<u8>>() + 64
+}
+
+/// The next line without its end; one of more than [`MAX_TEXT_BYTES`] is invalid data.
+async fn next_line(stdout: &mut BufReader<ChildStdout>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    if stdout.take(MAX_TEXT_BYTES as u64 + 1).read_until(b'\n', &mut line).await? == 0 {
+        return Ok(None);
+    }
+    match line.last() {
+        Some(b'\n') => drop(line.pop()),
+        _ if line.len() > MAX_TEXT_BYTES => return Err(io::ErrorKind::InvalidData.into()),
+        _ => {}
+    }
+    Ok(Some(line))
 }
 
 impl Talk {
@@ -269,16 +293,20 @@ pub(super) async fn answer(lines: &Lines, turn: &Turn) -> Result<Answer, End> {
             }
         };
         let Some(line) = line else { return Err(talk.ending()) };
-        talk.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+        talk.waiting.fetch_sub(cost(&line), Ordering::Relaxed);
         let bad = |why: &str| {
             let beginning = clip(&printable(&String::from_utf8_lossy(&line)), SHOWN);
             End::failed(Code::Internal, "BAD_ANSWER", format!("the command said a line {why}: {beginning}"))
         };
-        let Line { text, tool_call, error, response } =
+        let Line { text, tool_call, error, log, response } =
             serde_json::from_slice(&line).map_err(|error| bad(&format!("that cannot be read ({error})")))?;
         if let Some(message) = error {
             talk.is_over = true;
             return Err(End::failed(Code::Internal, "COMMAND_ERROR", message));
+        }
+        let is_known = text.is_some() || tool_call.is_some() || log.is_some();
+        if let Some(message) = log {
+            turn.log("info", message).await;
         }
         if let Some(text) = &text {
             turn.say(text).await?;
@@ -306,8 +334,8 @@ pub(super) async fn answer(lines: &Lines, turn: &Turn) -> Result<Answer, End> {
             talk.is_over = true;
             return plain::answer(turn, &line).await?.map_err(|why| bad(&format!("that has {why}")));
         }
-        if text.is_none() && tool_call.is_none() {
-            return Err(bad("without text, toolCall, error and response"));
+        if !is_known {
+            return Err(bad("without text, toolCall, log, error and response"));
         }
     }
 }

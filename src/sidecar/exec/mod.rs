@@ -11,16 +11,15 @@ use tonic::{Code, Status};
 
 use super::attachments::MAX_FILE_BYTES;
 use super::http::plain;
+use super::process::Program;
 use super::rules::with_reason;
 use super::service::{ATTACHED_FILES, Agent, ROUTING, STUBS};
 use super::turn::End;
 use crate::peer::status::{AGENT_UNREACHABLE, CASE_UNSUPPORTED};
 use crate::wire::agent::{AgentCard, Limits};
-use process::Program;
 
 mod lines;
 mod once;
-mod process;
 
 /// A command, as an agent.
 #[derive(Debug)]
@@ -42,13 +41,14 @@ pub(super) struct Exec {
 /// The agent of a command. Whether the command is there is found out when it is described, and with each turn.
 pub(super) fn agent(exec: Exec) -> Agent {
     let Exec { command, environment, agent_id, timeout, parallel, lines, stubs } = exec;
-    let program = Program { command, environment };
+    let file = command.first().cloned().unwrap_or_default();
+    let program = Program::new(command.into_iter().map(Into::into).collect(), environment);
     let limits = Limits {
         max_attachment_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         max_concurrent_invocations: parallel,
         ..Limits::default()
     };
-    let name = program.name().to_owned();
+    let name = program.name();
     let card = AgentCard {
         agent_id,
         // Nobody can ask it.
@@ -61,8 +61,8 @@ pub(super) fn agent(exec: Exec) -> Agent {
         ..AgentCard::default()
     };
     let describe = move || {
-        let (card, name) = (card.clone(), name.clone());
-        async move { if is_there(&name) { Ok(card) } else { Err(gone(&format!("there is no command {name}"))) } }
+        let (card, file) = (card.clone(), file.clone());
+        async move { if is_there(&file) { Ok(card) } else { Err(gone(&format!("there is no command {file}"))) } }
     };
     let capabilities: &[&'static str] = if stubs { &[ATTACHED_FILES, STUBS, ROUTING] } else { &[ATTACHED_FILES] };
     if lines {
